@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from checks.quick_folder import quick_folder
 from checks.skips import SkipWatch, read_allowed
 from checks.tree import report
 
@@ -26,7 +27,8 @@ def main(arguments: Sequence[str]) -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     watch = SkipWatch()
     options = [*parallel(), "-q", f"--durations={SLOWEST}", *arguments]
-    code = int(pytest.main(options, plugins=[watch]))
+    with quick_folder():
+        code = int(pytest.main(options, plugins=[watch]))
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         print("no tests ran: check the path or the -k expression")
     return code or report(watch.complaints(read_allowed()))

@@ -135,6 +135,13 @@ async def test_a_page_ends_after_twelve_hours_however_busy(office: Office):
 
 
 @pytest.mark.requirement("admin:login:ends")
+async def test_a_page_that_is_never_used_ends_half_an_hour_after_it_was_given(office: Office):
+    page = await office.page()
+    await office.clock.advance(IDLE_SECONDS)
+    assert await office.tokens.verify(page) is None
+
+
+@pytest.mark.requirement("admin:login:ends")
 async def test_a_page_that_was_not_used_for_half_an_hour_has_ended_for_good(office: Office):
     page = await office.page()
     await office.clock.advance(IDLE_SECONDS - 1)

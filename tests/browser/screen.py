@@ -44,6 +44,10 @@ class Screen:
         await self.page.goto(f"{self.site.url}/admin/#/{place}")
         await expect(self.heading).to_be_visible()
 
+    async def leave(self) -> None:
+        """Leave the page: before what it shows is taken away."""
+        await self.page.goto("about:blank")
+
     async def settled(self) -> None:
         """Wait until nothing says that it is still fetching."""
         await expect(self.page.locator(".waiting")).to_have_count(0)

@@ -16,6 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from playwright.async_api import expect
+
 from bascule.clock import SYSTEM_CLOCK
 from tests.browser.chromium import browsing, chromium
 from tests.browser.screen import COLOURS, DESK, SCREENS, Screen, Size
@@ -28,20 +30,33 @@ PHONES = ROOT / ".cache" / "screenshots"
 PHONE: Size = (390, 844)
 #: What is called, again and again, and for how long before the first picture.
 CALLS = (
-    *("notes.list_notes", "notes.search_notes", "notes.current_time", "notes.list_notes"),
-    *("notes.search_notes", "notes.list_notes", "notes.no_such_tool"),
+    *("notes.list_notes", "handbook.search_notes", "notes.current_time", "field.list_notes"),
+    *("handbook.list_notes", "handbook.search_notes", "field.search_notes", "notes.list_notes"),
 )
-TRAFFIC_SECONDS = 30.0
+#: Once among so many calls one is refused.
+REFUSED, AMONG = "handbook.write_note", 23
+TRAFFIC_SECONDS = 100.0
+#: What has to be seen before a picture is worth taking.
+SEEN = {"overview": "section[aria-labelledby=recent] li:nth-child(8)"}
+WHO = "alice"
+
+
+def notebook(server_id: str, name: str, *tags: str) -> dict[str, Any]:
+    """Make a record that starts the demo's program as a server of another name."""
+    return {
+        "server_id": server_id,
+        "display_name": name,
+        "transport": "stdio",
+        "tags": tags,
+        "allowed_tools": ["read_*", "list_*", "search_*"],
+        "effects": {"read": ["read_*", "list_*", "search_*"]},
+        "stdio": {"command": sys.executable, "args": ["-m", "bascule.demo.server"]},
+    }
+
 
 SERVERS: tuple[dict[str, Any], ...] = (
-    {
-        "server_id": "files",
-        "display_name": "Team files",
-        "transport": "stdio",
-        "tags": ["docs", "internal"],
-        "allowed_tools": ["read_*", "list_*"],
-        "stdio": {"command": "mcp-files", "args": ["--root", "/srv/files"]},
-    },
+    notebook("handbook", "Team handbook", "docs", "internal"),
+    notebook("field", "Field notes", "research"),
     {
         "server_id": "tickets",
         "display_name": "Tickets",
@@ -71,12 +86,12 @@ RECORDS: tuple[tuple[str, dict[str, Any]], ...] = (
         {
             "task_id": "support",
             "name": "Support desk",
-            "mcp": {"allowed_server_ids": ["tickets", "notes"], "read_only": True},
+            "mcp": {"enabled": True, "default_server_ids": ["notes", "handbook", "field"]},
         },
     ),
     (
         "/admin/api/mcp/users",
-        {"user_id": "alice", "display_name": "Alice Meyer", "groups": ["support"]},
+        {"user_id": WHO, "display_name": "Alice Meyer", "groups": ["support"]},
     ),
 )
 
@@ -90,7 +105,9 @@ async def shoot(places: Sequence[str]) -> None:
             busy(site),
             AsyncExitStack() as windows,
         ):
-            screen = await Visit(browser, windows)(site)
+            screen = await Visit(browser, windows)(site, person=WHO)
+            await screen.open()
+            await screen.run("localStorage.setItem('bascule.welcome', 'tools call')")
             for place in places:
                 await take(screen, place)
 
@@ -101,11 +118,25 @@ async def take(screen: Screen, place: str) -> None:
         await screen.resize(size)
         await screen.open(place)
         await screen.settled()
+        await prepare(screen, place)
         for colours in COLOURS:
             await screen.colours(colours)
             path = folder / f"{place.replace('/', '-')}-{colours}.png"
             await screen.page.screenshot(path=path, animations="disabled")
             print(path.relative_to(ROOT))  # noqa: T201 - a command
+        if place == "welcome":
+            await screen.button("Stop").click()
+
+
+async def prepare(screen: Screen, place: str) -> None:
+    """Let a screen show what it is for: of the welcome, the question that waits."""
+    if place == "welcome":
+        await screen.button("Approve a call", exact=False).click()
+        await screen.button("Send it").click()
+        await expect(screen.button("Approve")).to_be_visible()
+        await screen.run("scrollTo(0, 0)")
+    if seen := SEEN.get(place):
+        await expect(screen.page.locator(seen)).to_be_visible()
 
 
 @asynccontextmanager
@@ -114,9 +145,9 @@ async def busy(site: Site) -> AsyncGenerator[None]:
     for address, record in RECORDS:
         status, answer = await site.ask("POST", address, token=site.admin, body=record)
         assert status in (200, 201), answer
-    token = await site.token("demo")
+    token, asker = await site.token("support"), await site.token("demo")
     works: list[asyncio.Task[Any]] = [
-        asyncio.create_task(site.call(token, "notes.delete_note", name="shopping")),
+        asyncio.create_task(site.call(asker, "notes.delete_note", name="shopping")),
         asyncio.create_task(calling(site, token)),
     ]
     try:
@@ -131,7 +162,7 @@ async def busy(site: Site) -> AsyncGenerator[None]:
 async def calling(site: Site, token: str) -> None:
     """Call tools, now more and now fewer of them."""
     for number in count():
-        tool = CALLS[number % len(CALLS)]
+        tool = CALLS[number % len(CALLS)] if number % AMONG else REFUSED
         await site.call(token, tool, **({"query": f"{number}"} if "search" in tool else {}))
         await SYSTEM_CLOCK.sleep(0.15 + 0.1 * math.sin(number / 20))
 

@@ -57,6 +57,7 @@ async def test_several_calls_are_decided_one_after_another_by_keyboard_alone(
     assert stand[1]["decided"]["reason"] == "it is needed"
 
 
+@pytest.mark.requirement("admin:web:live")
 async def test_what_is_asked_while_the_page_is_open_appears_by_itself(visit: Visit, site: Site):
     screen = await visit(site)
     await screen.open("approvals")
@@ -70,6 +71,7 @@ async def test_what_is_asked_while_the_page_is_open_appears_by_itself(visit: Vis
         await expect(screen.button("Approve")).to_have_count(0)
 
 
+@pytest.mark.requirement("admin:page:hostile-words")
 async def test_nothing_in_arguments_deceives_whoever_decides(visit: Visit, site: Site):
     async with asking(site) as one:
         await one.delete(HOSTILE)
@@ -99,7 +101,7 @@ async def test_what_cannot_be_shown_whole_can_be_denied_and_not_approved(visit: 
         assert (await one.approval(id))["state"] == "denied"
 
 
-@pytest.mark.requirement("admin:web:approvals:why-not")
+@pytest.mark.requirement("admin:approvals:why-not")
 async def test_whoever_may_not_decide_reads_why_and_has_no_button(visit: Visit, site: Site):
     async with asking(site, name="page of admin") as one:
         await one.delete("mine")
@@ -118,7 +120,7 @@ async def test_whoever_may_not_decide_reads_why_and_has_no_button(visit: Visit, 
             await screen.axe("dark")
 
 
-@pytest.mark.requirement("admin:web:approvals:changed")
+@pytest.mark.requirement("admin:approvals:changed")
 async def test_a_question_that_changed_meanwhile_is_shown_again_and_not_decided(
     visit: Visit, site: Site
 ):
@@ -147,6 +149,7 @@ async def test_a_question_that_changed_meanwhile_is_shown_again_and_not_decided(
         assert (await one.approval(id))["state"] == "pending"
         await screen.button("Approve").click()
         await screen.says("The call in the audit")
+        await screen.page.unroute_all(behavior="wait")
         assert (await one.approval(id))["state"] == "approved"
 
 

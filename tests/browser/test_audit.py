@@ -151,6 +151,7 @@ async def test_what_was_searched_for_is_exported_as_a_file(screen: Screen, tmp_p
     assert (tools[0], len(tools)) == ("list_notes", 2)
 
 
+@pytest.mark.requirement("admin:page:hostile-words")
 async def test_hostile_names_in_the_trail_are_only_text(screen: Screen):
     token, made = await caller(screen.site, "<img src=x onerror=alert(1)>")
     await screen.site.call(token, "<script>alert(1)</script>\u202e" + "x" * 400)
@@ -160,6 +161,7 @@ async def test_hostile_names_in_the_trail_are_only_text(screen: Screen):
     await screen.says("<img src=x onerror=alert(1)>")
 
 
+@pytest.mark.requirement("admin:page:roles")
 async def test_a_viewer_reads_and_verifies_and_signs_nothing(visit: Visit, site: Site):
     screen = await visit(site, "viewer")
     await screen.open("audit")

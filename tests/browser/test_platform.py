@@ -53,6 +53,7 @@ async def test_a_rule_is_written_moved_refused_next_to_its_field_and_saved(
     await screen.axe("light")
 
 
+@pytest.mark.requirement("admin:web:conflict")
 async def test_what_somebody_else_wrote_meanwhile_is_shown_beside_ones_own(
     screen: Screen, platform: None
 ):
@@ -97,6 +98,7 @@ async def test_a_backend_is_added_changed_and_deleted(screen: Screen):
     await expect(screen.row("of-the-page")).to_have_count(0)
 
 
+@pytest.mark.requirement("admin:page:roles")
 async def test_who_may_not_write_policy_reads_it(visit: Visit, site: Site):
     screen = await visit(site, "operator")
     await screen.open("platform")

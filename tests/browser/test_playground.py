@@ -159,7 +159,7 @@ async def test_stopping_an_answer_takes_its_question_back(visit: Visit, site: Si
     assert await pending(site) == []
 
 
-@pytest.mark.requirement("admin:web:playground:parked")
+@pytest.mark.requirement("admin:playground:parked")
 async def test_a_parked_turn_goes_on_by_itself_once_somebody_has_approved_it(
     visit: Visit, parking_site: Site
 ):
@@ -178,7 +178,7 @@ async def test_a_parked_turn_goes_on_by_itself_once_somebody_has_approved_it(
         await screen.says_not("This turn is kept")
 
 
-@pytest.mark.requirement("admin:web:playground:parked")
+@pytest.mark.requirement("admin:playground:parked")
 async def test_a_parked_call_is_denied_in_place_by_keyboard_and_the_model_is_told(
     visit: Visit, parking_site: Site
 ):
@@ -199,6 +199,7 @@ async def test_a_parked_call_is_denied_in_place_by_keyboard_and_the_model_is_tol
     await expect(refused).to_contain_text("denied by page of admin: keep it")
 
 
+@pytest.mark.requirement("admin:page:hostile-words")
 async def test_hostile_arguments_results_and_answers_are_text_that_is_cut(visit: Visit, site: Site):
     one = await asker(site)
     await one.call("write_note", name=HOSTILE, text=HOSTILE)

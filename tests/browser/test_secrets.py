@@ -93,6 +93,7 @@ async def test_the_lines_of_a_key_are_not_lost_when_it_is_pasted(screen: Screen)
     await expect(screen.field("Value")).to_have_value("BEGIN\nkey\nEND\n")
 
 
+@pytest.mark.requirement("admin:page:roles")
 async def test_who_may_not_write_secrets_has_no_such_screen(visit: Visit, site: Site):
     screen = await visit(site, "operator")
     await screen.open("servers")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import FilePayload, expect
 
 from bascule.app.data_dir import STORE_FILE
 from bascule.control.registry.sqlite_store import SqliteStore
@@ -77,6 +77,7 @@ async def test_saving_keeps_a_field_that_the_form_does_not_know(visit: Visit, fi
     assert (found["display_name"], found["colour"]) == ("Newer", "red")
 
 
+@pytest.mark.requirement("admin:web:files")
 async def test_a_record_of_a_file_is_adopted_and_a_rescan_brings_it_back(
     visit: Visit, filed: Site, folder: Path
 ):
@@ -92,7 +93,7 @@ async def test_a_record_of_a_file_is_adopted_and_a_rescan_brings_it_back(
     await screen.says("Deleted filed.")
     await screen.open("servers/rescan")
     await expect(screen.page.get_by_label("The difference")).to_contain_text("+ server filed")
-    await screen.axe()
+    await screen.axe("dark")
     status, _ = await filed.ask("GET", f"{SERVERS}/filed", token=filed.admin)
     assert status == 404
     await screen.button("Load the files").click()
@@ -139,7 +140,7 @@ async def test_a_file_of_records_is_imported_with_what_it_allows(
     task = '[[tasks]]\ntask_id = "reads"\nmcp.enabled = true\nmcp.default_server_ids = ["other"]\n'
     text = f"[[servers]]{FILED.replace('filed', 'other')}\n{task}"
     await screen.open("servers/import")
-    chosen = {"name": "records.toml", "mimeType": "application/toml", "buffer": text.encode()}
+    chosen: FilePayload = {"name": "a.toml", "mimeType": "text/plain", "buffer": text.encode()}
     await screen.page.locator("input[type=file]").set_input_files(chosen)
     changes = screen.page.get_by_label("All that changes")
     await expect(changes).to_contain_text("task reads")
@@ -148,6 +149,7 @@ async def test_a_file_of_records_is_imported_with_what_it_allows(
     assert (await site.get(f"{SERVERS}/other"))["allowed_tools"] == ["read_*"]
 
 
+@pytest.mark.requirement("admin:web:proposals")
 async def test_a_write_that_waits_is_accepted_by_its_credential_and_target(
     register: Register, screen: Screen, site: Site
 ):
@@ -162,7 +164,7 @@ async def test_a_write_that_waits_is_accepted_by_its_credential_and_target(
     await screen.link("Look at it").click()
     pair = screen.row("${ENV:GITHUB_TOKEN}")
     await expect(pair).to_contain_text("bascule.demo.server")
-    await screen.axe()
+    await screen.axe("light")
     await screen.button("Accept github").click()
     await screen.dialog("Accept github?").get_by_role("button", name="Accept").click()
     await screen.says("Nothing waits")

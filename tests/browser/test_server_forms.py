@@ -33,8 +33,10 @@ async def test_a_server_is_added_by_keyboard_alone(register: Register, screen: S
     await keyboard.type("typed")
     await screen.press(screen.button("Test these settings"))
     await screen.says("It works: 6 tools")
-    await screen.press(screen.page.get_by_label("only reads: list_notes"), "Space")
-    await screen.press(screen.button("Allow all that read"))
+    await screen.press(screen.page.get_by_role("switch", name="Allow list_notes"), "Space")
+    reads = screen.page.get_by_label("only reads: list_notes")
+    await screen.press(reads, "Space")
+    await expect(reads).to_be_focused()
     await screen.press(screen.page.get_by_role("switch", name="Allow write_note"), "Space")
     await screen.axe("light")
     await screen.press(screen.button("Review and save"))
@@ -115,6 +117,7 @@ async def test_values_that_are_hidden_survive_an_edit(
     assert [one["field"] for one in past["changes"][0]["fields"]] == ["display_name"]
 
 
+@pytest.mark.requirement("admin:web:conflict")
 async def test_both_versions_are_shown_where_somebody_else_wrote_first(
     register: Register, screen: Screen, site: Site
 ):
@@ -133,6 +136,7 @@ async def test_both_versions_are_shown_where_somebody_else_wrote_first(
     assert (await site.get(at))["display_name"] == "Mine"
 
 
+@pytest.mark.requirement("admin:web:history")
 async def test_the_past_of_a_record_is_shown_and_the_way_back(
     register: Register, screen: Screen, site: Site
 ):

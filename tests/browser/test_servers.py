@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -30,7 +31,7 @@ async def test_a_server_stands_in_the_list_with_all_that_is_known_of_it(
     row = screen.page.get_by_role("listitem").filter(has_text="Listed")
     for word in ("listed", "kitchen", "Connected", "Local", "6"):
         await expect(row.get_by_text(word, exact=True)).to_be_visible()
-    await expect(row).to_contain_text("ago")
+    await expect(row).to_contain_text(re.compile("just now|ago"))
     await screen.field("Filter by name, tag or state").fill("kitchen connected")
     await screen.says("1 of 2 servers")
     await screen.button("State").click()
@@ -39,6 +40,7 @@ async def test_a_server_stands_in_the_list_with_all_that_is_known_of_it(
     await expect(screen.heading).to_have_text("Listed")
 
 
+@pytest.mark.requirement("admin:web:live")
 async def test_a_server_that_dies_is_seen_to_be_down_where_it_is_watched(
     register: Register, screen: Screen, site: Site, tmp_path: Path
 ):
@@ -67,8 +69,7 @@ async def test_a_test_shows_its_steps_and_what_the_program_said(
     await screen.open("servers/broken/test")
     await screen.button("Test").click()
     steps = screen.page.get_by_role("list", name="Steps").get_by_role("listitem")
-    await expect(steps.filter(has_text="Start the program")).to_contain_text("ms")
-    await expect(steps.filter(has_text="failed")).to_have_count(1)
+    await expect(steps.filter(has_text="failed")).to_contain_text("ms")
     await expect(steps.filter(has_text="List the tools")).to_contain_text("not reached")
     said = screen.page.get_by_label("The last lines of stderr")
     await expect(said).to_contain_text("<img src=x")
@@ -119,6 +120,7 @@ async def test_tools_are_allowed_one_by_one_and_the_difference_is_shown_first(
     ]
 
 
+@pytest.mark.requirement("admin:page:hostile-words")
 async def test_a_servers_own_words_are_only_ever_text_and_a_name_is_no_pattern(
     register: Register, screen: Screen, site: Site
 ):
@@ -152,7 +154,7 @@ async def test_deleting_asks_and_says_which_tasks_lose_what(
     ).to_contain_text("1 tool")
     await screen.button("Why needy").click()
     await screen.says("Server's record")
-    await screen.axe()
+    await screen.axe("dark")
     await screen.button("Delete").click()
     asked = screen.dialog("Delete doomed?")
     await expect(asked.get_by_label("All that changes")).to_contain_text("needy")
@@ -165,6 +167,7 @@ async def test_deleting_asks_and_says_which_tasks_lose_what(
     assert status == 404
 
 
+@pytest.mark.requirement("admin:page:roles")
 async def test_a_viewer_sees_all_of_it_and_no_button_that_is_not_theirs(
     register: Register, visit: Visit, site: Site
 ):

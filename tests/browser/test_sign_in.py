@@ -13,6 +13,7 @@ NO_GOOD = "make a new link with: bascule web"
 UNAUTHORISED = r"status of 401 \(Unauthorized\)"
 
 
+@pytest.mark.requirement("admin:login:shown-first")
 async def test_a_link_says_whose_session_it_opens_and_opens_it(visit: Visit, site: Site):
     screen = await visit(site, role=None)
     await screen.page.goto(site.link(await site.code("operator")))
@@ -39,6 +40,7 @@ async def test_a_link_that_is_typed_opens_the_page_by_keyboard_alone(visit: Visi
     await expect(screen.heading).to_be_visible()
 
 
+@pytest.mark.requirement("admin:login:one-answer")
 @pytest.mark.parametrize("how", ["used", "ended", "garbled"])
 async def test_a_code_that_opens_nothing_is_told_in_one_sentence(
     visit: Visit, site: Site, how: str
@@ -58,6 +60,7 @@ async def test_a_code_that_opens_nothing_is_told_in_one_sentence(
     await screen.axe()
 
 
+@pytest.mark.requirement("admin:login:once")
 async def test_a_code_that_comes_again_ends_the_session_that_it_gave(visit: Visit, site: Site):
     code = await site.code()
     first, second = await visit(site, role=None), await visit(site, role=None)

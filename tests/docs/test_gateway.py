@@ -56,7 +56,9 @@ def test_every_configuration_can_be_read_and_leads_to_the_gateway():
 
 @pytest.mark.requirement("admin:web:connect")
 def test_the_web_page_has_the_texts_of_these_pages():
-    clients = json.loads((ROOT / "web/src/screens/welcome/clients.json").read_text(encoding="utf-8"))
+    clients = json.loads(
+        (ROOT / "web/src/screens/welcome/clients.json").read_text(encoding="utf-8")
+    )
     chat = (ROOT / "docs" / "chat.md").read_text(encoding="utf-8")
     texts = {one["label"]: "\n".join(one["text"]) for one in clients}
     for label in ("Claude Code", "Claude Desktop", "VS Code", "Cursor"):

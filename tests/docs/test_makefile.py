@@ -79,6 +79,7 @@ def test_servers_find_the_uvx_that_make_fetched_behind_the_machines_own(clone: P
     assert up.stdout.splitlines()[-1] == f"/usr/bin:/bin:{clone.resolve()}/.uv/bin"
 
 
+@pytest.mark.requirement("cli:make-up")
 def test_up_installs_what_serving_needs_and_leaves_the_rest_to_setup(clone: Path):
     words = ("PYTHON=./python", "UV=.uv/bin/uv")
     calls = clone / "uv-calls"
@@ -95,6 +96,7 @@ def test_up_installs_what_serving_needs_and_leaves_the_rest_to_setup(clone: Path
     assert synced.endswith(LOCK)
 
 
+@pytest.mark.requirement("cli:make-up")
 def test_up_takes_the_development_environment_as_it_is_if_that_fits(clone: Path):
     words = ("PYTHON=./python", "UV=.uv/bin/uv")
     make(clone, "setup", *words)

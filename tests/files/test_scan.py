@@ -11,6 +11,7 @@ import pytest
 
 from bascule.errors import InvalidRecord
 from bascule.files import scan_directory, scan_file
+from bascule.files.scan import parse_text
 from tests.wire.full_records import SEED_RECORD
 
 
@@ -355,3 +356,15 @@ def test_people_are_read_from_their_folder_and_from_a_file_of_many(tmp_path: Pat
         "alice": (("g",), None),
         "bob@x.example": ((), ()),
     }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[[servers]]\nserver_id = "a"',
+        '# mine\n[[servers]]\nserver_id = "a"',
+        '// mine\n{"servers": [{"server_id": "a"},]}',
+    ],
+)
+def test_a_text_without_a_name_is_read_as_what_it_is(text: str):
+    assert parse_text(text.encode(), "a text", relaxed=True) == {"servers": [{"server_id": "a"}]}

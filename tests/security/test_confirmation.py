@@ -10,7 +10,7 @@ import pytest
 
 from bascule.app.settings import ServerSettings
 from bascule.asgi.guard import GuardedApp
-from bascule.auth.links import Links, make_confirmation
+from bascule.auth.links import Links, make_confirmation, make_link
 from bascule.auth.token_request import TokenRequest
 from bascule.control.api.secrets import secret_routes
 from bascule.control.registry.store import Author
@@ -116,6 +116,24 @@ async def test_what_would_outlive_a_page_takes_a_code(beyond: Beyond, act: str):
 async def test_reading_and_narrowing_take_none(beyond: Beyond, method: str, path: str, body: Any):
     done = await beyond.ask(method, path, body)
     assert done.status == 200, done.body
+
+
+async def test_going_back_to_what_was_looser_takes_a_code(beyond: Beyond):
+    before = beyond.desk.service.view.revision
+    await beyond.desk.service.patch("server", "s", {"allowed_tools": []}, Author("owner"))
+    back = ("POST", f"{ADMIN}/rollback", {"revision": before})
+    assert (await beyond.ask(*back)).code == "confirmation_required"
+    assert (await beyond.ask("POST", f"{ADMIN}/rollback?dry_run=true", back[2])).status == 200
+    assert (await beyond.ask(*back, await beyond.code())).status == 200
+
+
+async def test_a_link_confirms_nothing_and_is_still_there(beyond: Beyond):
+    wanted = TokenRequest(name="link", role="admin")
+    link = await make_link(beyond.desk.tokens, wanted, by="cli:anna")
+    shown = {"X-Bascule-Confirm": link.token}
+    refused = await beyond.ask("POST", TOKENS, {"role": "viewer"}, shown)
+    assert refused.code == "confirmation_required"
+    assert (await beyond.links.look(link.token)).grants == "admin"
 
 
 async def test_a_draft_is_tried_with_a_code_and_a_server_that_is_stored_without(beyond: Beyond):

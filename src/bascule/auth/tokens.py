@@ -206,6 +206,8 @@ class Tokens:
         minted = self._made(wanted, maker or by)
         await self._note_made(minted.record, by)
         await self._store.add(minted.record)
+        if wanted.process is not None:
+            self._used[minted.record.id] = minted.record.created_at
         return minted
 
     async def verify(self, token: str) -> Principal | None:

@@ -71,6 +71,10 @@ _COLOURS: Mapping[str, Colour] = {
     "disabled": "dim",
 }
 _REMOTE = sorted(spelling for spelling in TRANSPORT_SPELLINGS if spelling != "stdio")
+_TEST_EXAMPLES = """\
+  bascule servers test notes                    # each step, its time, and why one failed
+  bascule servers test notes --timeout 300      # a first start that downloads a lot
+"""
 _ADD_EXAMPLES = """\
   bascule servers add time --allow 'get_*' -- uvx mcp-server-time
   bascule servers add files --env LOG=warn --env-from API_TOKEN --allow '*' -- uvx files-server
@@ -107,7 +111,7 @@ def fill(group: Parser) -> None:
         default=TRIAL_SECONDS,
     )
     trial = "make the node connect to a server and list its tools"
-    verb(actions, "test", trial, test, _SERVER, patience)
+    verb(actions, "test", trial, test, _SERVER, patience, examples=_TEST_EXAMPLES)
     preview = "list the tools of a server, and which are allowed"
     verb(actions, "tools", preview, tools, _SERVER, patience)
     add_import_verb(actions)

@@ -317,6 +317,7 @@ async def test_a_verification_is_passed_on(office: Office):
     assert (bad.status, bad.json["ok"], bad.json["problems"][0]["row"]) == (200, False, 1)
 
 
+@pytest.mark.requirement("audit:verify:progress")
 async def test_a_verification_tells_how_far_it_is_to_whoever_asks_for_a_stream(office: Office):
     await office.trail.write(*(opened(f"s{n}") for n in range(3)))
     streamed = {"Accept": "text/event-stream"}

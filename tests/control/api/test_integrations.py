@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from bascule.asgi.guard import GuardedApp
 from bascule.model.role import Role
 from tests.control.api.desk import ADMIN, Desk
@@ -36,6 +38,7 @@ def standings(found: dict[str, Any]) -> dict[str, str]:
     return named
 
 
+@pytest.mark.requirement("people:integrations")
 async def test_a_person_sees_what_the_task_offers_and_nothing_else(desk: Desk):
     await furnished(desk)
     await choose(desk)
@@ -54,6 +57,8 @@ async def test_a_person_sees_what_the_task_offers_and_nothing_else(desk: Desk):
     assert [tool["effect"] for tool in fs["tools"]] == ["read", "write"]
 
 
+@pytest.mark.requirement("people:integrations")
+@pytest.mark.requirement("admin:web:own")
 async def test_what_an_administrator_left_out_is_withheld_and_ones_own_choice_is_off(desk: Desk):
     await furnished(desk)
     own = {"enabled_server_ids": ["fs"], "tool_denylist": ["fs/read_a"]}

@@ -32,6 +32,17 @@ async def test_history_is_paged_from_the_newest(desk: Desk):
     assert second["next_before"] is None
 
 
+@pytest.mark.requirement("registry:history:one-record")
+async def test_history_of_one_record_leaves_out_the_others(desk: Desk):
+    await three(desk)
+    found = (await desk.ask("GET", f"{ADMIN}/history?kind=server&id=a", role="viewer")).json
+    assert [change["revision"] for change in found["changes"]] == [3, 1]
+    page = (await desk.ask("GET", f"{ADMIN}/history?kind=server&id=b&limit=1")).json
+    assert (page["changes"], page["next_before"]) == ([], 3), "a page may have none of it"
+    for half in ("kind=server", "id=a", "kind=sever&id=a"):
+        assert (await desk.ask("GET", f"{ADMIN}/history?{half}")).status == 400
+
+
 async def test_two_revisions_are_compared_in_records_and_access(desk: Desk):
     await three(desk)
     task = {"task_id": "t", "mcp": {"enabled": True, "default_server_ids": ["b"]}}
@@ -168,6 +179,7 @@ stdio.command = "b"
 }
 
 
+@pytest.mark.requirement("admin:import:text")
 @pytest.mark.parametrize("form", TEXTS)
 async def test_a_text_is_imported_as_it_stands_or_what_is_picked_of_it(desk: Desk, form: str):
     body = {"text": TEXTS[form], "mode": "preview"}

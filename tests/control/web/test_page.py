@@ -93,6 +93,24 @@ async def test_the_files_are_for_reading_and_for_names_of_this_server(app: Guard
     assert (other.status, other.code) == (421, "host_refused")
 
 
+@pytest.mark.requirement("admin:page:policy")
+async def test_every_answer_says_what_it_may_do(app: GuardedApp, tmp_path: Path):
+    page = await ask(app, "GET", "/admin/")
+    answers = [
+        await ask(app, "GET", "/admin/", {"If-None-Match": page.header("etag") or ""}),
+        await ask(app, "GET", "/admin/none.js"),
+        await ask(app, "GET", "/", {"Host": "rebound.example"}),
+        await ask(app, "HEAD", "/admin/page.js", {"Range": "bytes=0-1"}),
+        await ask(GuardedApp(page_routes(tmp_path / "none"), make_tokens()), "GET", "/admin/"),
+    ]
+    assert [one.status for one in answers] == [304, 404, 421, 200, 503]
+    for one in answers:
+        policy = one.header("content-security-policy") or ""
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert one.header("x-content-type-options") == "nosniff"
+
+
 async def test_another_site_may_lead_here_and_load_nothing(app: GuardedApp):
     site = {"Sec-Fetch-Site": "cross-site"}
     assert (await ask(app, "GET", "/admin/", {**site, "Sec-Fetch-Mode": "navigate"})).status == 200

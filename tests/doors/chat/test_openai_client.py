@@ -69,6 +69,7 @@ async def test_a_stream_is_one_response_whatever_happens_inside(site: Site):
     assert told[-1]["calls"][0]["status"] == "ok"
 
 
+@pytest.mark.requirement("chat:show-calls")
 async def test_a_stream_says_what_calls_are_given_and_answer_to_whoever_asks_for_it(site: Site):
     site.script(asks(call(READ, {"path": "a"})), says("Done."))
     async with site.client() as client:

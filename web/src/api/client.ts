@@ -5,6 +5,7 @@
 // for want of a fresh code asks for one likewise.
 
 import { Nonsense, Refused, Unreachable, wasCancelled, type JsonObject } from "./errors";
+import { parsed } from "./json";
 import type { paths } from "./schema";
 
 export type Method = "get" | "put" | "post" | "delete" | "patch";
@@ -48,6 +49,8 @@ export type Door = {
   confirm(message: string): Promise<string>;
   reached(yes: boolean): void;
 };
+
+const JSON_TYPE = "application/json";
 
 let door: Door = {
   token: () => null,
@@ -104,7 +107,7 @@ async function ask(method: Method, path: string, loose: Loose = {}): Promise<unk
 /** Ask any address of this origin, for records of any kind and for streams. */
 export async function asked(method: Method, address: string, loose: Loose = {}): Promise<Reply<unknown>> {
   const response = await fetched(method, address, loose);
-  const data = await bodyOf(response);
+  const data = await bodyOf(response, loose.headers?.["Accept"] ?? JSON_TYPE);
   return { data, etag: response.headers.get("etag"), status: response.status };
 }
 
@@ -147,8 +150,8 @@ async function sent(
 }
 
 function headersOf({ body, headers, ifMatch, ifNoneMatch }: Loose): Record<string, string> {
-  const made: Record<string, string> = { Accept: "application/json", ...headers };
-  if (body !== undefined) made["Content-Type"] = "application/json";
+  const made: Record<string, string> = { Accept: JSON_TYPE, ...headers };
+  if (body !== undefined) made["Content-Type"] = JSON_TYPE;
   if (ifMatch) made["If-Match"] = ifMatch;
   if (ifNoneMatch) made["If-None-Match"] = ifNoneMatch;
   return made;
@@ -158,12 +161,14 @@ function bearer(token: string | null): Record<string, string> {
   return token === null ? {} : { Authorization: `Bearer ${token}` };
 }
 
-async function bodyOf(response: Response): Promise<unknown> {
+async function bodyOf(response: Response, wanted: string): Promise<unknown> {
   if (response.status === 204 || response.status === 304) return undefined;
   const text = await response.text();
-  if (!response.headers.get("content-type")?.startsWith("application/json")) return text;
+  // Whatever else comes with a good status is of somebody between: a proxy that asks to sign in.
+  if (!response.headers.get("content-type")?.startsWith(wanted)) throw new Nonsense(response.status);
+  if (wanted !== JSON_TYPE) return text;
   try {
-    return JSON.parse(text);
+    return parsed(text);
   } catch {
     throw new Nonsense(response.status);
   }
@@ -171,7 +176,7 @@ async function bodyOf(response: Response): Promise<unknown> {
 
 async function refusalOf(response: Response): Promise<Refused> {
   try {
-    const body: unknown = JSON.parse(await response.text());
+    const body = parsed(await response.text());
     const { error } = body as { error: { code: string; message: string; details?: JsonObject } };
     if (typeof error.code === "string" && typeof error.message === "string") {
       return new Refused(response.status, error.code, error.message, error.details ?? {});

@@ -41,6 +41,9 @@ export function wasCancelled(error: unknown): boolean {
 }
 
 export function wordsOf(error: unknown): string {
+  if (error instanceof TypeError || error instanceof RangeError) {
+    return `This page could not make sense of what came (${error.message}). Reload it: Bascule may be of another version now.`;
+  }
   return error instanceof Error ? error.message : String(error);
 }
 

@@ -2,6 +2,7 @@
 
 import { fetched, type Method } from "./client";
 import { Nonsense } from "./errors";
+import { parsed } from "./json";
 
 export type ServerEvent = { event: string; data: unknown };
 const MAX_LINE = 8 * 1024 * 1024;
@@ -15,10 +16,10 @@ export async function* events(
   const headers = { ...request.headers, Accept: "text/event-stream" };
   const response = await fetched(method, address, { ...request, headers });
   if (!response.body) throw new Nonsense(response.status);
-  yield* parsed(response.body, response.status);
+  yield* blocks(response.body, response.status);
 }
 
-async function* parsed(body: ReadableStream<Uint8Array>, status: number): AsyncGenerator<ServerEvent> {
+async function* blocks(body: ReadableStream<Uint8Array>, status: number): AsyncGenerator<ServerEvent> {
   const reader = body.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>).getReader();
   let rest = "";
   try {
@@ -27,9 +28,9 @@ async function* parsed(body: ReadableStream<Uint8Array>, status: number): AsyncG
       if (done) return;
       rest += value;
       if (rest.length > MAX_LINE) throw new Nonsense(status);
-      const blocks = rest.split(/\r?\n\r?\n/);
-      rest = blocks.pop() ?? "";
-      for (const block of blocks) {
+      const whole = rest.split(/\r?\n\r?\n/);
+      rest = whole.pop() ?? "";
+      for (const block of whole) {
         const event = eventOf(block);
         if (event) yield event;
       }
@@ -49,7 +50,7 @@ function eventOf(block: string): ServerEvent | null {
   if (data.length === 0) return null;
   const text = data.join("\n");
   try {
-    return { event, data: JSON.parse(text) };
+    return { event, data: parsed(text) };
   } catch {
     return { event, data: text };
   }

@@ -3,6 +3,7 @@
 
 import { asked } from "../api/client";
 import { Refused, problemsByPath, type Json, type JsonObject } from "../api/errors";
+import { copied } from "../api/json";
 import type { RevisionDiff } from "../api/schema";
 
 export type Kind = "server" | "task" | "profile" | "user" | "platform" | "backend";
@@ -40,7 +41,7 @@ export class Draft {
   ) {
     this.#base = ownFields(record);
     this.#etag = etag;
-    this.value = structuredClone(this.#base);
+    this.value = copied(this.#base);
   }
 
   get changed(): boolean {
@@ -71,7 +72,7 @@ export class Draft {
     let found: Json | undefined = this.value;
     for (const key of path.split(".")) {
       if (found === null || typeof found !== "object" || Array.isArray(found)) return undefined;
-      found = found[key];
+      found = Object.hasOwn(found, key) ? found[key] : undefined;
     }
     return found;
   }
@@ -83,14 +84,14 @@ export class Draft {
 
   /** Put a field aside, which is then not sent, for one that may have been put aside before. */
   exchange(field: string, other: string): void {
-    const { [field]: left, ...others } = plain(this.value);
+    const { [field]: left, ...others } = copied(this.value);
     const back = this.#aside[other];
     if (left !== undefined) this.#aside[field] = left;
-    this.value = back === undefined || other in others ? others : { ...others, [other]: back };
+    this.value = back === undefined || Object.hasOwn(others, other) ? others : { ...others, [other]: back };
   }
 
   reset(): void {
-    this.value = structuredClone(this.#base);
+    this.value = copied(this.#base);
     this.error = undefined;
     this.#aside = {};
   }
@@ -103,17 +104,17 @@ export class Draft {
   /** Write it; null where it was refused (`error`) or somebody else wrote first (`conflict`). */
   async save(): Promise<{ revision: number; warnings: string[] } | null> {
     const saved = (await this.#sent({})) as { revision: number; warnings: string[] } | null;
-    if (saved) this.#base = plain(this.value);
+    if (saved) this.#base = copied(this.value);
     return saved;
   }
 
   /** Go on from what somebody else wrote: with one's own edits on top, or without them. */
   settle(keep: "mine" | "theirs"): void {
     if (!this.conflict) return;
-    const mine = plain(this.value);
+    const mine = copied(this.value);
     this.#base = ownFields(this.conflict.theirs);
     this.#etag = this.conflict.etag;
-    this.value = keep === "mine" ? mine : structuredClone(this.#base);
+    this.value = keep === "mine" ? mine : copied(this.#base);
     this.conflict = null;
     this.error = undefined;
   }
@@ -122,7 +123,7 @@ export class Draft {
     this.busy = true;
     this.error = undefined;
     try {
-      const body = plain(this.value);
+      const body = copied(this.value);
       const words = new URLSearchParams(Object.entries(query).map(([k, v]) => [k, String(v)]));
       const address = `${this.address}${words.size ? `?${words}` : ""}`;
       const made = this.id === null && this.kind !== "platform";
@@ -160,14 +161,10 @@ export function ownFields(record: JsonObject): JsonObject {
   return Object.fromEntries(Object.entries(record).filter(([name]) => !BESIDE.includes(name)));
 }
 
-/** A copy that is no longer watched. */
-function plain(value: JsonObject): JsonObject {
-  return JSON.parse(JSON.stringify(value)) as JsonObject;
-}
-
 function changed(value: JsonObject, [key, ...rest]: string[], to: Json | undefined): JsonObject {
   if (key === undefined) return value;
-  const { [key]: old, ...others } = value;
+  const { [key]: left, ...others } = value;
+  const old = Object.hasOwn(value, key) ? left : undefined;
   let now: Json | undefined = to;
   if (rest.length) {
     const inner = old !== null && typeof old === "object" && !Array.isArray(old) ? old : {};
@@ -175,5 +172,5 @@ function changed(value: JsonObject, [key, ...rest]: string[], to: Json | undefin
     now = Object.keys(made).length ? made : undefined;
   }
   if (now === undefined) return others;
-  return key in value ? { ...value, [key]: now } : { ...others, [key]: now };
+  return Object.hasOwn(value, key) ? { ...value, [key]: now } : { ...others, [key]: now };
 }

@@ -1,7 +1,7 @@
 // What a screen shows is fetched: it is loading, there, or could not be had. What was there stays
 // while it is fetched again.
 
-import { wasCancelled } from "../api/errors";
+import { Nonsense, wasCancelled } from "../api/errors";
 
 export class Loading<T> {
   data = $state.raw<T | undefined>(undefined);
@@ -22,6 +22,7 @@ export class Loading<T> {
     try {
       const data = await this.#fetch(under.signal);
       if (under.signal.aborted) return;
+      if (data === undefined) throw new Nonsense(200);
       this.data = data;
       this.error = undefined;
     } catch (error) {

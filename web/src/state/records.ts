@@ -114,5 +114,5 @@ const KNOWN: Record<Kind, Record<string, true>> = {
 
 /** Fields that this page does not know: of a newer version, or somebody's own. */
 export function unknownFields(kind: Kind, record: JsonObject): string[] {
-  return Object.keys(ownFields(record)).filter((name) => !(name in KNOWN[kind]));
+  return Object.keys(ownFields(record)).filter((name) => !Object.hasOwn(KNOWN[kind], name));
 }

@@ -2,11 +2,14 @@
 // and sent as a bearer: there is no cookie to ride on. It ends with the process.
 
 import { post, read, useDoor } from "../api/client";
-import { Refused } from "../api/errors";
+import { Nonsense, Refused, wordsOf } from "../api/errors";
 import type { Identity } from "../api/schema";
 
 const KEY = "bascule.token";
-const CODE = /^#code=([\w-]+)$/;
+/** Whatever stands there is taken for a code: a garbled one must not stay in the address either. */
+const CODE = /^#code=(.{1,200})/s;
+/** What can be sent in a header. */
+const TOKEN = /^[\x21-\x7e]+$/;
 
 export type Permission = string;
 type Waiting = { message: string; done: (code: string) => void; failed: (error: Error) => void };
@@ -19,8 +22,11 @@ class Session {
   /** Whether the token ended while the page was open. */
   ended = $state(false);
   reachable = $state(true);
+  /** Why the page does not open yet. */
+  trouble = $state("");
   confirming = $state.raw<Waiting | null>(null);
-  #token: string | null = localStorage.getItem(KEY);
+  #token = usable(localStorage.getItem(KEY));
+  #asking: Promise<string> | null = null;
   #signedIn: Array<() => void> = [];
 
   constructor() {
@@ -70,8 +76,8 @@ class Session {
     await this.#replaced(null);
   }
 
-  async #replaced(token: string | null): Promise<void> {
-    this.#token = token;
+  async #replaced(given: string | null): Promise<void> {
+    const token = (this.#token = usable(given));
     this.code = null;
     if (token === null) {
       this.identity = null;
@@ -85,8 +91,11 @@ class Session {
 
   async #recognise(): Promise<void> {
     try {
-      this.identity = await read("/api/v1/identity");
+      const found = await read("/api/v1/identity");
+      if (!Array.isArray(found.permissions)) throw new Nonsense(200);
+      this.identity = found;
     } catch (error) {
+      this.trouble = wordsOf(error);
       if (this.identity === undefined && error instanceof Refused) this.identity = null;
       else if (this.identity === undefined) setTimeout(() => void this.#recognise(), 2000);
     }
@@ -112,15 +121,19 @@ class Session {
     return new Promise((done) => this.#signedIn.push(done));
   }
 
+  /** Ask once for all that wait: a second question would leave the first without an answer. */
   #confirm(message: string): Promise<string> {
-    return new Promise((done, failed) => {
-      const end = <T>(go: (value: T) => void) => (value: T) => {
-        this.confirming = null;
-        go(value);
-      };
-      this.confirming = { message, done: end(done), failed: end(failed) };
+    this.#asking ??= new Promise<string>((done, failed) => {
+      this.confirming = { message, done, failed };
+    }).finally(() => {
+      this.confirming = this.#asking = null;
     });
+    return this.#asking;
   }
+}
+
+function usable(token: string | null): string | null {
+  return token !== null && TOKEN.test(token) ? token : null;
 }
 
 export const session = new Session();

@@ -58,9 +58,8 @@ function joins(text: string, at: number): boolean {
 
 function previous(text: string, at: number): string {
   if (at <= 0) return "";
-  const low = text.charCodeAt(at - 1);
-  const pair = low >= 0xdc00 && low <= 0xdfff && at >= 2;
-  return pair ? String.fromCodePoint(text.codePointAt(at - 2) ?? low) : (text[at - 1] ?? "");
+  const code = text.codePointAt(at - 2) ?? 0;
+  return at >= 2 && code > 0xffff ? String.fromCodePoint(code) : (text[at - 1] ?? "");
 }
 
 function following(text: string, at: number): string {
