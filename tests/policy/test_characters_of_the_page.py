@@ -16,8 +16,9 @@ SAFE = Path(__file__).parents[2] / "web" / "src" / "text" / "safe.ts"
 _SCRIPT = """
 import { readFileSync } from "node:fs";
 import { safe } from "%s";
-const said = JSON.parse(readFileSync("%s", "utf-8")).map((one) => [safe(one), safe(one, { oneLine: true })]);
-process.stdout.write(JSON.stringify(said).replace(/[\\ud800-\\udfff]/g, (one) => "\\\\u" + one.charCodeAt(0).toString(16)));
+const texts = JSON.parse(readFileSync("%s", "utf-8"));
+const said = texts.map((one) => [safe(one), safe(one, { oneLine: true })]);
+process.stdout.write(JSON.stringify(said));
 """
 #: Whatever has a meaning beside something else: joiners, selectors, bases, marks, halves of pairs.
 _PIECES = (
@@ -28,10 +29,8 @@ _PIECES = (
 
 
 def texts() -> list[str]:
-    every = [chr(code) for code in range(sys.maxunicode + 1)]
-    blocks = [
-        "".join(f"x{one}y" for one in every[n : n + 4096]) for n in range(0, len(every), 4096)
-    ]
+    every = [f"x{chr(code)}y" for code in range(sys.maxunicode + 1)]
+    blocks = ["".join(every[n : n + 4096]) for n in range(0, len(every), 4096)]
     luck = random.Random(18)
     return [*blocks, *("".join(luck.choices(_PIECES, k=luck.randint(1, 8))) for _ in range(5_000))]
 

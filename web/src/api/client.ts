@@ -45,12 +45,13 @@ export type Door = {
   token(): string | null;
   /** Ask the person to sign in again; resolves when they did. */
   renew(stale: string | null): Promise<void>;
-  /** Ask the person for a fresh code of `bascule web --confirm`. */
-  confirm(message: string): Promise<string>;
+  /** Ask the person for a fresh code of `bascule web --confirm`; `refused` was not, or not any more. */
+  confirm(message: string, refused: string | undefined): Promise<string>;
   reached(yes: boolean): void;
 };
 
 const JSON_TYPE = "application/json";
+const CONFIRM = "X-Bascule-Confirm";
 
 let door: Door = {
   token: () => null,
@@ -122,7 +123,7 @@ export async function fetched(method: Method, address: string, loose: Loose = {}
     if (refused.status === 401 && loose.as === undefined && tries < 3) {
       await door.renew(token);
     } else if (refused.code === "confirmation_required" && tries < 3) {
-      headers = { ...headers, "X-Bascule-Confirm": await door.confirm(refused.message) };
+      headers = { ...headers, [CONFIRM]: await door.confirm(refused.message, headers[CONFIRM]) };
     } else {
       throw refused;
     }

@@ -27,6 +27,8 @@ class Session {
   confirming = $state.raw<Waiting | null>(null);
   #token = usable(localStorage.getItem(KEY));
   #asking: Promise<string> | null = null;
+  /** The code that confirmed last: this page may show it for some minutes, as the API decides. */
+  #confirmed: string | null = null;
   #signedIn: Array<() => void> = [];
   #leavings = new Set<() => Promise<unknown>>();
 
@@ -39,7 +41,7 @@ class Session {
     useDoor({
       token: () => this.#token,
       renew: (stale) => this.#renew(stale),
-      confirm: (message) => this.#confirm(message),
+      confirm: (message, refused) => this.#confirm(message, refused),
       reached: (yes) => (this.reachable = yes),
     });
   }
@@ -86,7 +88,7 @@ class Session {
 
   async #replaced(given: string | null): Promise<void> {
     const token = (this.#token = usable(given));
-    this.code = null;
+    this.code = this.#confirmed = null;
     if (token === null) {
       this.identity = null;
       this.ended = false;
@@ -130,13 +132,14 @@ class Session {
   }
 
   /** Ask once for all that wait: a second question would leave the first without an answer. */
-  #confirm(message: string): Promise<string> {
+  async #confirm(message: string, refused: string | undefined): Promise<string> {
+    if (this.#confirmed !== null && this.#confirmed !== refused) return this.#confirmed;
     this.#asking ??= new Promise<string>((done, failed) => {
       this.confirming = { message, done, failed };
     }).finally(() => {
       this.confirming = this.#asking = null;
     });
-    return this.#asking;
+    return (this.#confirmed = await this.#asking);
   }
 }
 

@@ -23,12 +23,12 @@ export function recordOf(text: string): JsonObject | null {
     return { server_id: idOfUrl(given), transport, http: { url: given } };
   }
   const words = split(given.replace(/^\$\s+/, ""));
-  const env: JsonObject = {};
-  for (let found; (found = ASSIGNMENT.exec(words[0] ?? "")); words.shift()) env[found[1] ?? ""] = found[2] ?? "";
+  const env: [string, string][] = [];
+  for (let found; (found = ASSIGNMENT.exec(words[0] ?? "")); words.shift()) env.push([found[1] ?? "", found[2] ?? ""]);
   const [command = "", ...args] = words;
   const stdio: JsonObject = { command };
   if (args.length) stdio["args"] = args;
-  if (Object.keys(env).length) stdio["env"] = env;
+  if (env.length) stdio["env"] = Object.fromEntries(env);
   return { server_id: idOfCommand(words), transport: "stdio", stdio };
 }
 
