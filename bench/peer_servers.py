@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bascule.clock import SYSTEM_CLOCK
 from bench.machine import ROOT
-from tests import npm
+from checks import npm
 
 STATEFUL = "supergateway --stateful"
 PEERS = ("mcp-proxy", "supergateway", STATEFUL, "fastmcp")

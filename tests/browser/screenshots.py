@@ -131,7 +131,9 @@ async def take(screen: Screen, place: str) -> None:
 async def prepare(screen: Screen, place: str) -> None:
     """Let a screen show what it is for: of the welcome, the question that waits."""
     if place == "welcome":
-        await screen.button("Approve a call", exact=False).click()
+        step = screen.button("Approve a call", exact=False)
+        if await step.get_attribute("aria-expanded") != "true":
+            await step.click()
         await screen.button("Send it").click()
         await expect(screen.button("Approve")).to_be_visible()
         await screen.run("scrollTo(0, 0)")

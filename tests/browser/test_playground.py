@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from playwright.async_api import Locator, expect
@@ -113,13 +114,22 @@ async def test_a_conversation_stays_while_the_page_is_open_and_begins_again_when
     await expect(screen.field("Message")).to_be_focused()
 
 
+async def listed(site: Site) -> list[Any]:
+    """Return the tokens that the page made for its calls."""
+    tokens = (await site.get("/admin/api/tokens"))["tokens"]
+    return [one for one in tokens if one["name"] == "web page"]
+
+
 async def test_whoever_signs_in_next_does_not_see_the_conversation(screen: Screen):
     await screen.open("playground?ask=what can you do")
     await expect(screen.field("Message")).to_have_value("what can you do")
     await say(screen, "what can you do")
     await screen.says("I am a rehearsal")
+    made = {one["id"] for one in await listed(screen.site)}
+    assert made
     await screen.button("Sign out").click()
     await screen.says("Sign in with a link")
+    assert not made & {one["id"] for one in await listed(screen.site)}, "its tokens ended with it"
     async with known(screen.site, "ada"):
         code = await screen.site.code("admin", person="ada")
         await screen.run(f"location.hash = '#code={code}'")
@@ -133,17 +143,17 @@ async def test_a_call_that_waits_is_approved_in_place_and_the_answer_goes_on(
     visit: Visit, site: Site
 ):
     one = await asker(site)
-    await one.call("write_note", name="draft", text="of no use")
+    await one.call("write_note", name="unwanted", text="of no use")
     screen = await visit(site)
     await screen.open("playground")
-    await say(screen, DELETE % "draft")
+    await say(screen, DELETE % "unwanted")
     await expect(call(screen, "delete_note")).to_contain_text("Waits for approval")
     await screen.says("Expires in 59 min")
     await screen.axe("dark")
     await screen.button("Approve").click()
-    await screen.says('mcp__notes__delete_note said: {"name":"draft","deleted":true}')
+    await screen.says('mcp__notes__delete_note said: {"name":"unwanted","deleted":true}')
     await expect(call(screen, "delete_note")).to_contain_text("approved by page of admin")
-    assert "draft" not in str((await one.call("list_notes"))[1])
+    assert "unwanted" not in str((await one.call("list_notes"))[1])
 
 
 async def test_stopping_an_answer_takes_its_question_back(visit: Visit, site: Site):

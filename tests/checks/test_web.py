@@ -12,21 +12,25 @@ from checks import web
 from checks.tree import ROOT
 
 CHUNKS = {
-    "index.html": {"file": "bascule.js", "css": ["style.css"], "imports": ["_part.js"]},
+    "index.html": {"file": "bascule.js", "imports": ["_part.js"]},
     "_part.js": {"file": "part.js", "imports": ["index.html"]},
     "Audit.svelte": {"file": "Audit.js", "imports": ["index.html"], "isDynamicEntry": True},
     "Playground.svelte": {"file": "Playground.js", "isDynamicEntry": True},
+    "Tools.svelte": {"file": "Tools.js", "imports": ["_rows.js"], "isDynamicEntry": True},
+    "_rows.js": {"file": "rows.js", "imports": ["index.html"]},
+    "style.css": {"file": "style.css"},
 }
-FILES = (
-    *("index.html", "icon.svg", "bascule.js", "style.css", "part.js"),
-    *("Audit.js", "Playground.js"),
-)
+ENTRY = b'<link href="./icon.svg"><script src="./bascule.js"></script><link href="./style.css">'
+AT_ONCE = {"index.html", "icon.svg", "bascule.js", "style.css", "part.js"}
+FILES = (*AT_ONCE, "Audit.js", "Playground.js", "Tools.js", "rows.js")
 
 
 def build(**other: bytes) -> dict[str, bytes]:
-    return dict.fromkeys(FILES, b"") | {
-        name.replace("_", "."): content for name, content in other.items()
-    }
+    return (
+        dict.fromkeys(FILES, b"")
+        | {"index.html": ENTRY}
+        | {name.replace("_", "."): content for name, content in other.items()}
+    )
 
 
 def manifest(chunks: object = CHUNKS) -> bytes:
@@ -34,10 +38,10 @@ def manifest(chunks: object = CHUNKS) -> bytes:
 
 
 @pytest.mark.requirement("admin:page:weight")
-def test_the_first_load_is_what_the_entry_imports_and_no_screen():
-    assert web.first_load(manifest()) == {
-        *("index.html", "icon.svg", "bascule.js", "style.css", "part.js")
-    }
+def test_the_first_load_is_what_the_entry_names_and_imports_and_one_screen():
+    assert web.first_load(build(), manifest()) == AT_ONCE
+    with_tools = web.first_load(build(), manifest(), "Tools.svelte")
+    assert with_tools == {*AT_ONCE, "Tools.js", "rows.js"}
     assert list(web.weight_complaints(build(), manifest())) == []
 
 
@@ -46,8 +50,9 @@ def test_a_heavy_first_load_is_weighed_as_it_travels():
     noise = Random(1).randbytes(web.FIRST_LOAD_BYTES)
     assert list(web.weight_complaints(build(Audit_js=noise), manifest())) == []
     assert list(web.weight_complaints(build(part_js=b"0" * 10 * len(noise)), manifest())) == []
-    [complaint] = web.weight_complaints(build(part_js=noise), manifest())
-    assert "the first load is" in complaint
+    for heavy in ({"part_js": noise}, {"style_css": noise}, {"rows_js": noise}):
+        [complaint] = web.weight_complaints(build(**heavy), manifest())
+        assert "the first load is" in complaint
 
 
 def test_a_screen_that_should_come_later_and_does_not_is_named():

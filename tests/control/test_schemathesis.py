@@ -2,8 +2,7 @@
 
 It runs as a process of its own: its plugin for pytest does not live with warnings as errors. Left
 out are the watches, which do not end (test_watch.py, test_live.py, test_audit.py and
-test_approval_watch.py in tests/control/api have them), and logging out, which would end the token
-that everything is tried with (test_login.py). The node may start nothing but the
+test_approval_watch.py in tests/control/api have them). The node may start nothing but the
 interpreter of the demo, whatever records are made up.
 """
 
@@ -17,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from bascule.asgi.reference import DOCUMENT
-from bascule.wire.api.addresses import LOGOUT
 from tests.flow.up_process import Up, run, serving
 from tests.scale import SOAK, scaled
 
@@ -27,7 +25,7 @@ WATCHES = (
     *("/api/v1/mcp/watch", "/admin/api/live"),
     *("/admin/api/audit/watch", "/admin/api/approvals/watch"),
 )
-LEFT_OUT = tuple(word for path in (*WATCHES, LOGOUT) for word in ("--exclude-path", path))
+LEFT_OUT = tuple(word for path in WATCHES for word in ("--exclude-path", path))
 #: Of the kinds, which have the same endpoints, one is enough where every value is tried by rule.
 ALIKE = ("--exclude-path-regex", "^/admin/api/mcp/(tasks|profiles|backends)")
 #: What is learnt from one answer is used in the next request: the token of the trial is listed.

@@ -30,6 +30,7 @@ class Session {
   /** The code that confirmed last: this page may show it for some minutes, as the API decides. */
   #confirmed: string | null = null;
   #signedIn: Array<() => void> = [];
+  #leavings = new Set<() => Promise<unknown>>();
 
   constructor() {
     this.#takeCode();
@@ -71,8 +72,15 @@ class Session {
     await this.#replaced(data.token);
   }
 
+  /** Have something done when the person signs out. */
+  beforeLeaving(leave: () => Promise<unknown>): void {
+    this.#leavings.add(leave);
+  }
+
   async signOut(): Promise<void> {
-    const leaving = post("/admin/api/logout").catch(() => {});
+    const leaving = Promise.allSettled([...this.#leavings].map((leave) => leave()))
+      .then(() => post("/admin/api/logout"))
+      .catch(() => {});
     await Promise.race([leaving, new Promise((done) => setTimeout(done, 3000))]);
     localStorage.removeItem(KEY);
     await this.#replaced(null);
