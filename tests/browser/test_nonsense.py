@@ -58,7 +58,7 @@ async def test_a_page_of_a_proxy_is_not_taken_for_an_answer(screen: Screen):
     await expect(screen.link("notes", exact=False).first).to_be_visible()
 
 
-SHAPES = ("{}", "null", json.dumps({"servers": [None], "tools": {}, "total": "x"}))
+SHAPES = ("{}", json.dumps({"servers": [None], "tools": {}, "total": "x"}))
 
 
 @pytest.mark.parametrize("body", SHAPES)
@@ -88,6 +88,7 @@ async def test_a_save_that_a_proxy_answers_keeps_what_was_typed(screen: Screen, 
         await screen.says(f"The answer (status 502) {NOT_OURS}")
     await expect(screen.field("Name optional")).to_have_value("typed")
     assert (await site.get(f"{SERVERS}/kept"))["revision"] == before["revision"]
+    await screen.page.close()  # it would ask for what is gone
     await site.ask("DELETE", f"{SERVERS}/kept", token=site.admin)
 
 

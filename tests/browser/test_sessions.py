@@ -46,6 +46,7 @@ async def test_what_was_typed_stays_when_the_session_ends_and_is_saved_in_the_ne
     await screen.says("Saved as revision")
     found = await site.get(f"{SERVERS}/typed")
     assert found["display_name"] == "as it was typed"
+    await screen.page.close()  # it would ask for what is gone
     await site.ask("DELETE", f"{SERVERS}/typed", token=site.admin)
 
 
