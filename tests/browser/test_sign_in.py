@@ -83,3 +83,15 @@ async def test_signing_out_ends_the_token_and_forgets_it(screen: Screen):
     assert await screen.stored(TOKEN) is None
     status, _ = await screen.site.ask("GET", "/api/v1/identity", token=token)
     assert status == 401
+
+
+async def test_a_link_that_is_opened_in_an_open_page_loses_nothing_that_was_typed(screen: Screen):
+    await screen.open("profiles/new")
+    await screen.field("Name").fill("typed-before")
+    await screen.run(f"location.hash = '#code={await screen.site.code()}'")
+    await screen.button("Continue as admin").click()
+    await screen.says_not("Continue as admin")
+    await expect(screen.field("Name")).to_have_value("typed-before")
+    await screen.run(f"location.hash = '#code={await screen.site.code('viewer')}'")
+    await screen.button("Continue as viewer").click()
+    await expect(screen.nav).to_contain_text("viewer")

@@ -45,7 +45,8 @@ class Route {
   }
 
   #moved(): void {
-    if (location.hash === this.#address) return;
+    // A link's code is no place: the session takes it away.
+    if (location.hash === this.#address || location.hash.startsWith("#code=")) return;
     if (![...this.#guards].every((leaves) => leaves())) {
       history.replaceState(null, "", this.#address || "#/");
       return;

@@ -30,6 +30,8 @@ class Session {
   /** The code that confirmed last: this page may show it for some minutes, as the API decides. */
   #confirmed: string | null = null;
   #signedIn: Array<() => void> = [];
+  /** Where the page was before a link was opened in it. */
+  #place = "";
   #leavings = new Set<() => Promise<unknown>>();
 
   constructor() {
@@ -114,9 +116,12 @@ class Session {
   /** Take the code out of the address at once: it must not stay in the history. */
   #takeCode(): void {
     const found = CODE.exec(location.hash);
-    if (!found?.[1]) return;
+    if (!found?.[1]) {
+      this.#place = location.hash;
+      return;
+    }
     this.code = found[1];
-    history.replaceState(null, "", location.pathname);
+    history.replaceState(null, "", location.pathname + this.#place);
   }
 
   #renew(stale: string | null): Promise<void> {
