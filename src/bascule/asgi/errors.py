@@ -33,11 +33,9 @@ logger = logging.getLogger(__name__)
 HTTP_STATUSES: Mapping[str, int] = {
     "invalid_json": 400,
     "unauthenticated": 401,
-    "invalid_code": 401,
     "origin_refused": 403,
     "person_refused": 403,
     "own_call": 403,
-    "confirmation_required": 403,
     "method_not_allowed": 405,
     "request_timeout": 408,
     "changed": 409,

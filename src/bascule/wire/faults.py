@@ -41,6 +41,8 @@ FACES: Mapping[str, Face] = {
     "already_exists": Face(409, "ALREADY_EXISTS", 22),
     "conflict": Face(412, "ABORTED", 11),
     "forbidden": Face(403, "PERMISSION_DENIED", 13),
+    "confirmation_required": Face(403, "PERMISSION_DENIED", 13),
+    "invalid_code": Face(401, "PERMISSION_DENIED", 13),
     "pair_not_accepted": Face(403, "PERMISSION_DENIED", 13),
     "owned_by_file": Face(409, "FAILED_PRECONDITION", 13),
     "compacted": Face(410, "FAILED_PRECONDITION", 22),
