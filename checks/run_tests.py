@@ -35,13 +35,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parallel() -> list[str]:
-    """Give pytest-xdist two workers for each core: most of a worker's time is waiting.
+    """Give pytest-xdist a worker for each core and one more: much of their time is waiting.
 
-    Idle workers take over the tests of busy ones.
+    Idle workers take over the tests of busy ones. With two for each core, tests that wait for real
+    processes run out of time.
     """
     return [
         "-n",
-        str(2 * (os.cpu_count() or 1)),
+        str((os.cpu_count() or 1) + 1),
         "--dist",
         "worksteal",
         "--inline-snapshot=disable",
