@@ -335,12 +335,13 @@ async def test_progress_is_told_to_the_caller_in_harmless_words():
 
 
 @pytest.mark.requirement("call:deadline")
-async def test_the_callers_timeout_bounds_the_wait_for_approval_too():
+@pytest.mark.parametrize("seconds", [0.01, 1e-9])
+async def test_the_callers_timeout_bounds_the_wait_for_approval_too(seconds: float):
     approver = FakeApprover()
     approver.think()
     world = World(server("fs", approval_policy=ALWAYS), approver=approver)
     async with asyncio.timeout(SOON_SECONDS):
-        outcome = await world.session().call("mcp__fs__read", timeout=0.01)
+        outcome = await world.session().call("mcp__fs__read", timeout=seconds)
     failed(outcome, "mcp_approval_required")
     assert not world.sent
     assert world.ledger.last.code == "mcp_approval_required"

@@ -36,6 +36,8 @@ from bascule.node.ports import Outgoing, Way
 
 T = TypeVar("T")
 _RETRY_AFTER = 1.0
+#: Of a time that is up: none at all would say that nobody gave one.
+_SHORTEST = 1e-6
 
 
 class Passage(CallRecord, eq=False):
@@ -73,7 +75,7 @@ class Passage(CallRecord, eq=False):
         """Return for how long to wait for somebody: what is wanted, and not beyond that limit."""
         if self.until is None:
             return wait
-        left = max(0.0, self.until - asyncio.get_running_loop().time())
+        left = max(_SHORTEST, self.until - asyncio.get_running_loop().time())
         return left if wait is None else min(wait, left)
 
     def resolved(self, target: Target) -> Target:
