@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-DISK = "/var/tmp"  # noqa: S108 - kept over a restart, so never in memory
+DISK = "/var/tmp"
 
 
 @pytest.fixture
