@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from checks.quick_folder import quick_folder
 from checks.skips import SkipWatch, read_allowed
 from checks.tree import report
 
@@ -27,18 +26,16 @@ def main(arguments: Sequence[str]) -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     watch = SkipWatch()
     options = [*parallel(), "-q", f"--durations={SLOWEST}", *arguments]
-    with quick_folder():
-        code = int(pytest.main(options, plugins=[watch]))
+    code = int(pytest.main(options, plugins=[watch]))
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         print("no tests ran: check the path or the -k expression")
     return code or report(watch.complaints(read_allowed()))
 
 
 def parallel() -> list[str]:
-    """Give pytest-xdist a worker for each core and one more: much of their time is waiting.
+    """Give pytest-xdist one worker more than cores: a third of a worker's time is waiting.
 
-    Idle workers take over the tests of busy ones. With two for each core, tests that wait for real
-    processes run out of time.
+    Idle workers take over the tests of busy ones.
     """
     return [
         "-n",
