@@ -293,8 +293,11 @@ async def test_progress_is_told_in_order(place: Place):
 async def test_a_deadline_ends_a_call_whatever_is_heard_meanwhile(place: Place, step: str):
     heard: list[Progress] = []
     async with place.session(any_fault()) as session:
-        outcome = await misbehave(session, step, on_progress=heard.append)
-        assert code_of(outcome) == "mcp_timeout"
+        for patience in (SHORT, 10 * SHORT):  # a busy machine may hear nothing in the first
+            outcome = await misbehave(session, step, timeout=patience, on_progress=heard.append)
+            assert code_of(outcome) == "mcp_timeout"
+            if heard or step == "never":
+                break
         assert bool(heard) == (step == "progress")
         await works(session)
 
