@@ -28,7 +28,7 @@ from bench.table import Row, at_least
 
 NAME = "web"
 READERS = 20
-ROUNDS = 12
+ROUNDS = 24
 SECONDS = 2.0
 #: By the clock, and by the CPU that was used.
 Rate: TypeAlias = tuple[float, float]
