@@ -1,0 +1,271 @@
+"""One run of a guest: a store on a thread of its own, from its first instruction to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+from wasmtime import (
+    Caller,
+    Engine,
+    ExitTrap,
+    Func,
+    Instance,
+    InstancePre,
+    Memory,
+    Store,
+    Table,
+    Trap,
+    TrapCode,
+    WasiConfig,
+    WasmtimeError,
+)
+
+from bascule.doors.hostcalls import epochs
+from bascule.doors.hostcalls.abi import Errno, Fault
+from bascule.doors.hostcalls.crossing import Crossing, Ended
+from bascule.doors.hostcalls.handles import Handles
+from bascule.doors.hostcalls.host import Host, LogLine, Output
+from bascule.doors.hostcalls.memory import GuestMemory
+
+logger = logging.getLogger(__name__)
+
+ENTRY = "_start"
+#: In this order: what C's linker exports, what AssemblyScript's does.
+_TABLES = ("__indirect_function_table", "table")
+#: How long a thread that was told to end is waited for; it has nothing left to wait for itself.
+_END_SECONDS = 5.0
+Reason = Literal[
+    "exited", "trapped", "out_of_fuel", "output_limit", "timeout", "interrupted", "failed"
+]
+#: Ends that come from outside the guest's own code.
+Ending = Literal["timeout", "interrupted", "output_limit"]
+
+
+class Exit(Struct, frozen=True, kw_only=True):
+    """How a guest ended. ``code`` is its own word, where it had one."""
+
+    reason: Reason
+    code: int = 0
+    message: str = ""
+    seconds: float = 0.0
+    calls: int = 0
+    peak_memory: int = 0
+
+
+class Usage(Struct):
+    """What a guest has used so far."""
+
+    calls: int = 0
+    output_bytes: int = 0
+
+
+class Guest:
+    """A program that runs. Host functions find it by the thread that they are called on."""
+
+    def __init__(self, engine: Engine, program: InstancePre, host: Host) -> None:
+        self.host = host
+        self.handles = Handles()
+        self.usage = Usage()
+        #: How deep tools of the guest's own are nested just now.
+        self.depth = 0
+        self._engine = engine
+        self._program = program
+        self._store: Store | None = None
+        self._exports: Instance | None = None
+        self._memory: GuestMemory | None = None
+        self._ending: Ending | None = None
+        self._exit_code: int | None = None
+        self.crossing = Crossing(asyncio.get_running_loop())
+
+    # --- the loop's side
+
+    async def run(self) -> Exit:
+        """Run to the end; whoever is cancelled ends the guest with it."""
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[Exit] = loop.create_future()
+        started = self.host.clock.monotonic()
+        thread = threading.Thread(target=self._main, args=(loop, over), name="guest", daemon=True)
+        thread.start()
+        try:
+            async with asyncio.timeout(self.host.limits.seconds):
+                found = await asyncio.shield(over)
+        except TimeoutError:
+            self.end("timeout")
+            found = await self._ended(over)
+        except asyncio.CancelledError:
+            self.end("interrupted")
+            await self._ended(over)
+            raise
+        finally:
+            self.crossing.end()
+            await self.crossing.drain()
+        return replace(found, seconds=self.host.clock.monotonic() - started)
+
+    def end(self, why: Ending) -> None:
+        """Have the guest end: in its own code, in a host call, wherever it is."""
+        if self._ending is None:
+            self._ending = why
+        self.crossing.end()
+
+    async def _ended(self, over: asyncio.Future[Exit]) -> Exit:
+        await asyncio.wait((over,), timeout=_END_SECONDS)
+        if not over.done():
+            logger.error("a guest's thread did not end; it is left behind")
+            return Exit(reason=self._ending or "failed", message="its thread did not end")
+        return over.result()
+
+    # --- the guest's thread
+
+    def _main(self, loop: asyncio.AbstractEventLoop, over: asyncio.Future[Exit]) -> None:
+        found = self._run()
+        try:
+            loop.call_soon_threadsafe(_settle, over, found)
+        except RuntimeError:
+            return  # the loop is closed: nobody waits
+
+    def _run(self) -> Exit:
+        store = Store(self._engine)
+        try:
+            self._prepare(store)
+            found = self._start(store)
+            peak = 0 if self._memory is None else self._memory.size
+        except Exception:
+            logger.exception("a guest could not be run")
+            return Exit(reason="failed", message="the host failed to run it")
+        finally:
+            self.handles.close_all()
+            self._memory = self._exports = self._store = None
+            store.close()
+        return replace(found, calls=self.usage.calls, peak_memory=peak)
+
+    def _prepare(self, store: Store) -> None:
+        limits = self.host.limits
+        store.set_limits(memory_size=limits.memory_bytes, instances=1, tables=16, memories=1)
+        if limits.fuel is not None:
+            store.set_fuel(limits.fuel)
+        wasi = WasiConfig()
+        wasi.argv = ("guest", *self.host.args)
+        wasi.env = self.host.env
+        store.set_wasi(wasi)
+        epochs.watch(store, self.is_to_end)
+        _here.guest = self
+        self._store = store
+
+    def _start(self, store: Store) -> Exit:
+        try:
+            instance = self._program.instantiate(store)
+            self._adopt(instance)
+            entry = instance.exports(store).get(ENTRY)
+            if isinstance(entry, Func):
+                entry(store)
+            found = Exit(reason="exited")
+        except ExitTrap as ended:
+            found = Exit(reason="exited", code=ended.code)
+        except (Trap, WasmtimeError) as trap:
+            found = _trapped(trap)
+        return self._explained(found)
+
+    def _explained(self, found: Exit) -> Exit:
+        """Return how it ended: by the word of whoever ended it, if somebody did."""
+        if self._exit_code is not None:
+            return Exit(reason="exited", code=self._exit_code)
+        if self._ending is not None:
+            return Exit(reason=self._ending)
+        return found
+
+    def is_to_end(self) -> bool:
+        """Say whether the guest's code is to stop."""
+        return self.crossing.ended
+
+    def say(self, said: Output | LogLine) -> None:
+        """Let whoever listens hear something; a guest that says more than it may is ended."""
+        self.usage.output_bytes += len(said.data if isinstance(said, Output) else said.text)
+        if self.usage.output_bytes > self.host.limits.output_bytes:
+            self.end("output_limit")
+            raise Ended
+        self.host.listener(said)
+
+    def exit(self, code: int) -> None:
+        """End the guest with a code, from inside one of its tools."""
+        if self._exit_code is None and self._ending is None:
+            self._exit_code = code
+        self.crossing.end()
+
+    def stop(self) -> None:
+        """Have the engine look at once: the guest's code goes on for no further instruction."""
+        if self._store is not None:
+            self._store.set_epoch_deadline(0)
+
+    @property
+    def store(self) -> Store:
+        """Return the guest's store; only its own thread may use it."""
+        if self._store is None:
+            raise Ended
+        return self._store
+
+    @property
+    def memory(self) -> GuestMemory:
+        """Return the guest's memory; -EFAULT if it exports none."""
+        if self._memory is None:
+            raise Fault(Errno.EFAULT)
+        return self._memory
+
+    def called_by(self, caller: Caller) -> None:
+        """Know the memory of a guest that calls while it is being made: in its start function."""
+        if self._memory is None:
+            self._take_memory(caller.get("memory"))
+
+    def _adopt(self, instance: Instance) -> None:
+        self._exports = instance
+        self._take_memory(instance.exports(self.store).get("memory"))
+
+    def _take_memory(self, found: object) -> None:
+        if isinstance(found, Memory):
+            self._memory = GuestMemory(found, self.store)
+
+    def function(self, name: str) -> Func | None:
+        """Return an exported function; None while the guest is being made."""
+        if self._exports is None:
+            return None
+        found = self._exports.exports(self.store).get(name)
+        return found if isinstance(found, Func) else None
+
+    def function_at(self, index: int) -> Func | None:
+        """Return the function at an index of the guest's table, if there is one."""
+        if self._exports is None:
+            return None
+        exports = self._exports.exports(self.store)
+        tables = [exports.get(name) for name in _TABLES]
+        tables += [item for _, item in exports.items()]
+        table = next((one for one in tables if isinstance(one, Table)), None)
+        found = None if table is None else table.get(self.store, index)
+        return found if isinstance(found, Func) else None
+
+
+_here = threading.local()
+
+
+def current() -> Guest:
+    """Return the guest of this thread."""
+    guest = _here.guest
+    assert isinstance(guest, Guest)  # noqa: S101 - every guest's thread begins with it
+    return guest
+
+
+def _trapped(trap: Trap | WasmtimeError) -> Exit:
+    if isinstance(trap, Trap):
+        if trap.trap_code == TrapCode.OUT_OF_FUEL:
+            return Exit(reason="out_of_fuel", code=1, message="its fuel is used up")
+        name = "" if trap.trap_code is None else trap.trap_code.name.lower().replace("_", " ")
+        return Exit(reason="trapped", code=1, message=name or trap.message)
+    return Exit(reason="trapped", code=1, message=str(trap).splitlines()[0])
+
+
+def _settle(over: asyncio.Future[Exit], found: Exit) -> None:
+    if not over.done():
+        over.set_result(found)

@@ -1,0 +1,41 @@
+"""Guests for tests: written as WAT, which needs no toolchain, and run on the real engine."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from msgspec import Struct
+from wasmtime import wat2wasm
+
+from bascule.doors.hostcalls.engine import GuestEngine
+from bascule.doors.hostcalls.guest import Exit
+from bascule.doors.hostcalls.host import Host, LogLine, Output
+
+PATIENT = 30.0
+
+
+class Ran(Struct, frozen=True):
+    """How a guest ended, and what it said, in its order."""
+
+    exit: Exit
+    heard: list[Output | LogLine]
+
+    @property
+    def stdout(self) -> bytes:
+        said = (one for one in self.heard if isinstance(one, Output))
+        return b"".join(one.data for one in said if one.stream == "stdout")
+
+    @property
+    def logged(self) -> list[str]:
+        return [one.text for one in self.heard if isinstance(one, LogLine)]
+
+
+async def run_wat(text: str, *, engine: GuestEngine | None = None, **host: Any) -> Ran:
+    """Run a guest to its end."""
+    heard: list[Output | LogLine] = []
+    engine = engine or GuestEngine()
+    program = engine.load(bytes(wat2wasm(text)))
+    async with asyncio.timeout(PATIENT):
+        found = await engine.run(program, Host(listener=heard.append, **host))
+    return Ran(found, heard)
