@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -44,6 +45,11 @@ class Crossing:
         """Have the loop do some work and go on; it ends with the guest at the latest."""
         self._post(partial(self._begin, work, None))
 
+    def tell(self, call: Callable[[], None]) -> None:
+        """Have the loop call something, if the guest still runs; from any thread."""
+        with suppress(Ended):
+            self._post(call)
+
     async def enter(self, job: Callable[[], T]) -> T:
         """Have the guest's thread do something, the next time it waits; called on the loop."""
         answer: asyncio.Future[T] = self._loop.create_future()
@@ -64,7 +70,7 @@ class Crossing:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    # --- on the guest's thread
+    # --- on the guest's thread, and _post on any
 
     def _post(self, call: Callable[[], None]) -> None:
         if self.ended:
