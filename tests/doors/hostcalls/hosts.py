@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -58,7 +58,8 @@ class Hosts:
     @property
     def local(self) -> AnyBridge:
         """Return the bridge of this process; it needs neither beginning nor end."""
-        return cast("AnyBridge", self.world.core)
+        core: Any = self.world.core
+        return core
 
     async def start(self) -> None:
         if self.is_connected:
