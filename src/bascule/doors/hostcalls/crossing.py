@@ -25,8 +25,10 @@ class Ended(Exception):
 class Crossing:
     """One guest's way to the loop and back."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, halted: Callable[[], bool]) -> None:
         self._loop = loop
+        #: Says whether the code that waits is to stop, though the guest goes on.
+        self._halted = halted
         self._arrivals: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.ended = False
@@ -35,11 +37,12 @@ class Crossing:
         """Have the loop do some work and return its result; raise what it raises, or Ended."""
         result: _Result[T] = _Result()
         self._post(partial(self._begin, work, result))
-        while not result.is_there:
+        while not self.ended and not self._halted():
+            if result.is_there:
+                return result.value()
             self._arrivals.get()()
-            if self.ended:
-                raise Ended
-        return result.value()
+        self.tell(result.cancel)
+        raise Ended
 
     def begin(self, work: Callable[[], Coroutine[object, object, object]]) -> None:
         """Have the loop do some work and go on; it ends with the guest at the latest."""
@@ -56,10 +59,14 @@ class Crossing:
         self._arrivals.put(partial(self._do, job, answer))
         return await answer
 
+    def wake(self) -> None:
+        """Have the guest's thread look up, if it waits; from any thread."""
+        self._arrivals.put(_nothing)
+
     def end(self) -> None:
         """Wake the guest's thread and cancel what it waits for; from any thread, at any time."""
         self.ended = True
-        self._arrivals.put(_nothing)
+        self.wake()
         try:
             self._loop.call_soon_threadsafe(self._cancel)
         except RuntimeError:
@@ -94,6 +101,8 @@ class Crossing:
             return
         task = self._loop.create_task(work())
         self._tasks.add(task)
+        if result is not None:
+            result.task = task
         task.add_done_callback(partial(self._over, result))
 
     def _over(self, result: _Result[T] | None, task: asyncio.Task[T]) -> None:
@@ -116,6 +125,12 @@ class _Result(Generic[T]):
         self.is_there = False
         self._value: T | None = None
         self.error: BaseException | None = None
+        self.task: asyncio.Task[T] | None = None
+
+    def cancel(self) -> None:
+        """End the work, on the loop's thread."""
+        if self.task is not None:
+            self.task.cancel()
 
     def of(self, job: Callable[[], T]) -> None:
         """Keep what a function returns or raises."""
