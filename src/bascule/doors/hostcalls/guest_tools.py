@@ -166,9 +166,7 @@ def _success(text: str) -> Success:
     except StrictJsonError:
         structured = None
     content = ({"type": "text", "text": text},)
-    return Success(
-        text=text, content=content, structured=structured, request_id="", revision=0
-    )
+    return Success(text=text, content=content, structured=structured, request_id="", revision=0)
 
 
 def _text(data: bytes | None) -> str:
