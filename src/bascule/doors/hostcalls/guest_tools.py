@@ -20,6 +20,7 @@ from wasmtime import ExitTrap, Func, FuncType, Trap, ValType, WasmtimeError
 from bascule.doors.hostcalls.abi import MASK, Errno, Fault
 from bascule.doors.hostcalls.crossing import Ended
 from bascule.doors.hostcalls.guest import Guest, Running
+from bascule.loop.request import tool_name
 from bascule.model.json import JsonObject, is_object
 from bascule.model.outcome import Failed, Outcome, Success, failure
 from bascule.wire.strict_json import StrictJsonError, dumps, loads
@@ -59,11 +60,10 @@ def read_tool(index: int, data: bytes) -> GuestTool | None:
         return None
     if not is_object(plain):
         return None
-    entry = plain if is_object(plain.get("function")) else {"type": "function", "function": plain}
-    name = entry["function"].get("name")
-    if not isinstance(name, str) or not name:
-        return None
-    return GuestTool(name, index & MASK, {"type": "function", **entry})
+    whole = is_object(plain.get("function"))
+    entry: JsonObject = {"type": "function", **(plain if whole else {"function": plain})}
+    name = tool_name(entry)
+    return None if name is None else GuestTool(name, index & MASK, entry)
 
 
 class Arena(Struct, frozen=True):
@@ -107,7 +107,9 @@ class Arena(Struct, frozen=True):
 class GuestTools:
     """The tools of one conversation; the loop has them run on the guest's thread."""
 
-    def __init__(self, guest: Guest, tools: Mapping[str, GuestTool], arena: Arena, most: int):
+    def __init__(
+        self, guest: Guest, tools: Mapping[str, GuestTool], arena: Arena, most: int
+    ) -> None:
         self._guest = guest
         self._tools = tools
         self._arena = arena
