@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -56,6 +55,10 @@ class Talked(Struct, frozen=True):
     ran: Ran
     answers: list[int]
     read: list[bytes]
+
+    def answer(self, call: str) -> int:
+        """Return what a call answered."""
+        return self.answers[int(call[1:])]
 
     @property
     def body(self) -> Json:
@@ -126,7 +129,9 @@ class Talk:
         self._data[at] = room
         return at + 8, at
 
-    async def run(self, upstream: ChatUpstream, more: str = "", **host: Any) -> Talked:
+    async def run(
+        self, upstream: ChatUpstream, more: str = "", imports: str = "", **host: Any
+    ) -> Talked:
         """Run the guest to its end."""
         text = guest(
             *self._calls,
@@ -135,14 +140,8 @@ class Talk:
             more=more,
             pages=PAGES,
         )
+        text = text.replace("(module", f"(module {imports}", 1)
         ran = await run_wat(text, **{"models": OneModel(upstream), **host})
         windows = (ran.stdout[at : at + ROOM] for at in range(0, len(ran.stdout), ROOM))
         read = [one[8 : 8 + int.from_bytes(one[:4], "little")] for one in windows]
         return Talked(ran, ran.answers, read)
-
-
-async def asked(upstream: Any, times: int = 1) -> None:
-    """Wait until an upstream was asked so often."""
-    async with asyncio.timeout(30):
-        while len(upstream.asked) < times:
-            await asyncio.sleep(0.01)
