@@ -42,7 +42,7 @@ class OneModel(Struct, frozen=True, eq=False):
     """Chooses the same upstream for every model, and remembers what was asked for."""
 
     upstream: ChatUpstream
-    asked: list[str] = []
+    asked: list[str]
 
     async def choose(self, model: str) -> Chosen:
         self.asked.append(model)
@@ -141,7 +141,8 @@ class Talk:
             pages=PAGES,
         )
         text = text.replace("(module", f"(module {imports}", 1)
-        ran = await run_wat(text, **{"models": OneModel(upstream), **host})
+        given: dict[str, Any] = {"models": OneModel(upstream, []), **host}
+        ran = await run_wat(text, **given)
         windows = (ran.stdout[at : at + ROOM] for at in range(0, len(ran.stdout), ROOM))
         read = [one[8 : 8 + int.from_bytes(one[:4], "little")] for one in windows]
         return Talked(ran, ran.answers, read)

@@ -113,6 +113,8 @@ async def test_a_tool_that_names_the_room_it_needs_is_called_once_more():
         (SAYS_42 + table("$sum"), {"index": 0x7FFF_FFFF}, "tool rc: -5"),
         (SAYS_42 + table("$sum"), {"index": -2}, "tool rc: -14"),
         (SAYS_42, {"index": 1}, "tool rc: -5"),
+        (SAYS_42 + '(table (export "table") 8 externref)', {}, "tool rc: -5"),
+        (table("$cchat_ctl"), {}, "tool rc: -22"),
         (SAYS_42 + table("$sum"), {"index": -1}, "tool rc: -5"),
         (function("", "(param i32 i32 i32 i32)") + table("$sum"), {}, "tool rc: -5"),
         (function("(i64.const 0)", "(result i64)") + table("$sum"), {}, "tool rc: -5"),
