@@ -51,7 +51,7 @@ class Watching:
     """An epoll with doors, waited on from a thread as a guest's is."""
 
     def __init__(self) -> None:
-        self.crossing = Crossing(asyncio.get_running_loop())
+        self.crossing = Crossing(asyncio.get_running_loop(), lambda: False)
         self.handles = Handles()
         self.epoll = Epoll(self.crossing)
         self.handles.add(self.epoll)
