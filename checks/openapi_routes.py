@@ -64,6 +64,8 @@ from bascule.wire.api.tools import (
     CallBody,
     OutcomeBody,
     OutputBody,
+    OwnCallBody,
+    OwnCallNoted,
     ToolsBody,
     WaitingBody,
 )
@@ -433,6 +435,12 @@ _TOOLS: _Table = {
         headers=_NARROWING,
         fallible=(*_FAILED, 404),  # an approval that is not the caller's
         also={"text/event-stream": _TOLD},
+    ),
+    ("POST", "/api/v1/tools/own"): Exchange(
+        answers={200: OwnCallNoted},
+        refusals=(*WRITE, *_USED, "invalid_record"),
+        body=OwnCallBody,
+        headers=_NARROWING,
     ),
     ("GET", "/api/v1/tools/explain"): Exchange(
         answers={200: Explanation},
