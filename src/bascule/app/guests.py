@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -28,7 +28,7 @@ from bascule.model.snapshot import Snapshot
 from bascule.model.task import Executable, TaskPolicy, TaskRecord
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.opening import Opening
-from bascule.node.contract import AnyBridge, opened
+from bascule.node.contract import AnyBridge
 from bascule.outbound.references import MappedSecrets
 from bascule.outbound.rules import NodeRules
 from bascule.outbound.tls import tls_context
@@ -187,8 +187,13 @@ class _ServedModels:
 
 
 async def _refuse_early(bridge: AnyBridge, opening: Opening) -> None:
-    """Raise SessionRefused before anything runs: the guest itself would only see a number."""
-    session = await opened(bridge, opening)
+    """Raise SessionRefused before anything runs: the guest itself would only see a number.
+
+    No output has this name. Asking for it starts nothing, and a refused session says so.
+    """
+    session = bridge.open_session(opening)
+    with suppress(KeyError):
+        await session.output("none")
     await session.close()
 
 
