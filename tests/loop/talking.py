@@ -13,7 +13,7 @@ from tests.loop.fakes import FakeUpstream, chat
 from tests.node.fakes import World
 
 READ, WRITE = "mcp__fs__read", "mcp__fs__write"
-_OPTIONS = ("tell", "clock", "metrics", "wait_turn", "parking")
+_OPTIONS = ("tell", "clock", "metrics", "wait_turn", "parking", "own_tools")
 OWN = {"type": "function", "function": {"name": "own", "parameters": {"type": "object"}}}
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5, "details": {"cached": 1}}
 

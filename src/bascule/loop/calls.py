@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from typing import TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from bascule.clock import Clock
 from bascule.errors import ServerUnavailable
@@ -28,6 +29,7 @@ from bascule.loop.events import (
     Tell,
 )
 from bascule.loop.offer import Offer, offered_name
+from bascule.loop.own_tools import OwnTools
 from bascule.loop.parking import Answered, WaitingCall
 from bascule.loop.time_budget import TimeBudget
 from bascule.model.approval import Asking, Waiting, waiting_of
@@ -51,8 +53,8 @@ _MAX_NAME = 64
 class Planned(Struct, frozen=True, kw_only=True):
     """A call that was read: what it means, or why it will not be made.
 
-    ``server`` is empty for a name that nobody offered. ``approval_id`` is of the question that the
-    call has waited for before.
+    ``server`` is empty for a tool of the caller's own, and for a name that nobody offered; that has
+    no ``tool`` either. ``approval_id`` is of the question that the call has waited for before.
     """
 
     asked: Asked
@@ -62,6 +64,11 @@ class Planned(Struct, frozen=True, kw_only=True):
     arguments: JsonObject | None = None
     refused: Failure | None = None
     approval_id: str | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Say whether it is of a tool of the caller's that runs here."""
+        return bool(self.tool) and not self.server
 
 
 #: What is done with an answer as soon as it is there, before anybody is told.
@@ -79,18 +86,19 @@ class Caller(Struct, frozen=True, kw_only=True, eq=False):
     time: TimeBudget
     #: Whether the calls of a turn run side by side.
     at_once: bool = True
+    own_tools: OwnTools | None = None
 
     def is_theirs(self, asked: Asked) -> bool:
-        """Say whether a call is of the caller's own tools."""
+        """Say whether a call is of a tool that the caller runs elsewhere."""
         return asked.name in self.offer.theirs
 
     def plan(self, asked: Asked, *, cut: bool) -> Planned:
         """Read a call and reserve room for it."""
-        name = offered_name(self.session, self.offer.ours, asked.name)
-        tool = self.offer.ours.get(name)
-        if tool is None or asked.other is not None:
+        known = None if asked.other is not None else self._offered(asked.name)
+        if known is None:
             refused = self._not_offered(asked.name)
             return Planned(asked=asked, name=asked.name[:_SHOWN], refused=refused)
+        name, server, tool = known
         try:
             arguments = _arguments(asked.arguments, cut=cut)
         except StrictJsonError as error:
@@ -100,11 +108,19 @@ class Caller(Struct, frozen=True, kw_only=True, eq=False):
         return Planned(
             asked=asked,
             name=name,
-            server=tool.server_id,
-            tool=tool.name,
+            server=server,
+            tool=tool,
             arguments=arguments,
             refused=refused,
         )
+
+    def _offered(self, asked: str) -> tuple[str, str, str] | None:
+        """Return a tool's name for the model, its server and its name there, if it was offered."""
+        if asked in self.offer.own:
+            return asked, "", asked
+        name = offered_name(self.session, self.offer.ours, asked)
+        tool = self.offer.ours.get(name)
+        return None if tool is None else (name, tool.server_id, tool.name)
 
     def plan_again(self, waiting: WaitingCall) -> Planned:
         """Read a call that has waited for approval; whether it may be made, the bridge says."""
@@ -124,8 +140,14 @@ class Caller(Struct, frozen=True, kw_only=True, eq=False):
         share = max(1, self.spending.output_left // max(1, ready))
         if not self.at_once or len(planned) <= 1:
             return [await self._one(plan, share, settle) for plan in planned]
+        line = asyncio.Lock()  # in which the caller's own tools wait for each other
+
+        async def one(plan: Planned) -> Answered:
+            async with line if plan.is_own else nullcontext():
+                return await self._one(plan, share, settle)
+
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._one(plan, share, settle)) for plan in planned]
+            tasks = [group.create_task(one(plan)) for plan in planned]
         return [task.result() for task in tasks]
 
     async def _one(self, plan: Planned, max_output_bytes: int, settle: Settle) -> Answered:
@@ -181,6 +203,8 @@ class Caller(Struct, frozen=True, kw_only=True, eq=False):
         )
 
     async def _outcome(self, plan: Planned, max_output_bytes: int, question: _Question) -> Outcome:
+        if plan.refused is None and plan.is_own:
+            return await self._ran(plan.name, plan.arguments or {}, max_output_bytes)
         if plan.refused is None:
             return await self.session.call(
                 plan.name,
@@ -188,9 +212,15 @@ class Caller(Struct, frozen=True, kw_only=True, eq=False):
                 max_output_bytes=max_output_bytes,
                 approval=question.asking,
             )
-        if plan.server:
+        if plan.tool:
             return Failed(error=plan.refused, request_id="", revision=self.offer.revision)
         return await self._unoffered(plan.name, plan.refused)
+
+    async def _ran(self, name: str, arguments: JsonObject, max_output_bytes: int) -> Outcome:
+        """Run a tool of the caller's own."""
+        if self.own_tools is None:
+            raise AssertionError("only what can be run here is planned")
+        return await self.own_tools.run(name, arguments, max_output_bytes=max_output_bytes)
 
     async def _unoffered(self, name: str, refused: Failure) -> Outcome:
         """Answer a call of what was not offered as the bridge would; it is never made.
@@ -304,15 +334,20 @@ def assistant_message(turn: Turn) -> dict[str, JsonValue]:
 
 def call_entry(asked: Asked) -> JsonObject:
     """Return a call as it stands in a message."""
-    if asked.other is not None:
-        return asked.other
     arguments = asked.arguments if _is_readable(asked.arguments) else "{}"
     name = _ILLEGAL.sub("_", asked.name)[:_MAX_NAME] or "unnamed"
+    return raw_entry(replace(asked, name=name, arguments=arguments))
+
+
+def raw_entry(asked: Asked) -> JsonObject:
+    """Return a call as the model made it, well formed or not."""
+    if asked.other is not None:
+        return asked.other
     return {
         **asked.extra,
         "id": asked.call_id,
         "type": "function",
-        "function": {"name": name, "arguments": arguments},
+        "function": {"name": asked.name, "arguments": asked.arguments},
     }
 
 

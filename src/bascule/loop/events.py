@@ -29,7 +29,11 @@ class Delta(Struct, frozen=True):
 
 
 class CallStarted(Struct, frozen=True, kw_only=True):
-    """A tool is being called. ``server`` is empty for a name that nobody offered."""
+    """A tool is being called.
+
+    ``server`` is empty for a tool of the caller's own, and for a name that nobody offered; that has
+    no ``tool`` either.
+    """
 
     call_id: str
     name: str

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 
 from bascule.errors import BasculeError
+from bascule.loop.own_tools import OwnTools
 from bascule.loop.request import BadChat, ChatRequest, tool_name
 from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.model.tool import ToolDescriptor
@@ -35,11 +36,23 @@ class UnknownTool(BadChat):
         super().__init__(f"tool_choice names no tool: {message}", param="tool_choice")
 
 
+class NameTaken(BadChat):
+    """A tool of the caller's has the name of one of the session's."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"the tool name {name!r} is one of Bascule's", param="tools")
+
+
 class Offer(Struct, frozen=True):
-    """The tools of one conversation, and what the model is told about choosing."""
+    """The tools of one conversation, and what the model is told about choosing.
+
+    ``theirs`` are tools of the caller's whose calls are handed back; ``own`` those that run here.
+    """
 
     ours: Mapping[str, ToolDescriptor]
     theirs: frozenset[str]
+    own: frozenset[str]
     tools: tuple[JsonObject, ...]
     first_choice: JsonValue
     later_choice: JsonValue
@@ -60,25 +73,30 @@ class Offer(Struct, frozen=True):
         return fields
 
 
-NOTHING_OFFERED = Offer({}, frozenset(), (), None, None, None, 0, ())
+NOTHING_OFFERED = Offer({}, frozenset(), frozenset(), (), None, None, None, 0, ())
 
 
-async def make_offer(chat: ChatRequest, session: ToolSession) -> Offer:
+async def make_offer(
+    chat: ChatRequest, session: ToolSession, own_tools: OwnTools | None = None
+) -> Offer:
     """List the session's tools and join them to the caller's.
 
-    Raises BadChat when two tools have one name, ToolNotOffered when a tool is forced that the
+    Raises NameTaken when two tools have one name, ToolNotOffered when a tool is forced that the
     session does not have.
     """
     listed = await session.tools()
     shown = _shown(listed)
     theirs = frozenset(filter(None, map(tool_name, chat.tools)))
     _refuse_clash(theirs, shown.tools)
-    offered = _NOTHING_SHOWN if chat.tool_choice == "none" else shown
+    offered, own = shown, _runnable(theirs, own_tools)
+    if chat.tool_choice == "none":
+        offered, own = _NOTHING_SHOWN, frozenset[str]()
     tools = (*chat.tools, *offered.entries)
     first = _Chooser(session, offered.tools, theirs).first(chat.tool_choice)
     return Offer(
         ours=offered.tools,
-        theirs=theirs,
+        theirs=theirs - own,
+        own=own,
         tools=tools,
         first_choice=first,
         later_choice=_later(first),
@@ -150,7 +168,11 @@ def _entry(defined: _Defined) -> JsonObject:
 def _refuse_clash(theirs: frozenset[str], ours: Mapping[str, ToolDescriptor]) -> None:
     clash = sorted(theirs & ours.keys())
     if clash:
-        raise BadChat(f"the tool name {clash[0]!r} is one of Bascule's", param="tools")
+        raise NameTaken(clash[0])
+
+
+def _runnable(theirs: frozenset[str], own_tools: OwnTools | None) -> frozenset[str]:
+    return frozenset() if own_tools is None else frozenset(filter(own_tools.has, theirs))
 
 
 class _Chooser(Struct, frozen=True):

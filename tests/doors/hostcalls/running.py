@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from typing import Any
 
 from msgspec import Struct
@@ -10,7 +11,7 @@ from wasmtime import wat2wasm
 
 from bascule.doors.hostcalls.engine import GuestEngine
 from bascule.doors.hostcalls.guest import Exit
-from bascule.doors.hostcalls.host import Host, LogLine, Output
+from bascule.doors.hostcalls.host import Host, LogLine, Output, Stream
 
 PATIENT = 30.0
 
@@ -23,8 +24,20 @@ class Ran(Struct, frozen=True):
 
     @property
     def stdout(self) -> bytes:
+        return self._written("stdout")
+
+    @property
+    def stderr(self) -> bytes:
+        return self._written("stderr")
+
+    @property
+    def answers(self) -> list[int]:
+        """What each call of a ``wat.guest`` answered."""
+        return [one for (one,) in struct.iter_unpack("<q", self.stderr)]
+
+    def _written(self, stream: Stream) -> bytes:
         said = (one for one in self.heard if isinstance(one, Output))
-        return b"".join(one.data for one in said if one.stream == "stdout")
+        return b"".join(one.data for one in said if one.stream == stream)
 
     @property
     def logged(self) -> list[str]:

@@ -62,6 +62,14 @@ class Usage(Struct):
 
     calls: int = 0
     output_bytes: int = 0
+    #: What the host keeps for it, as far as it can make that grow.
+    kept_bytes: int = 0
+
+
+class Running:
+    """A tool of the guest's own while it runs; whoever asked for it may have given it up."""
+
+    abandoned = False
 
 
 class Guest:
@@ -71,8 +79,8 @@ class Guest:
         self.host = host
         self.handles = Handles()
         self.usage = Usage()
-        #: How deep tools of the guest's own are nested just now.
-        self.depth = 0
+        #: Tools of the guest's own that run just now, each inside the one before.
+        self.running: list[Running] = []
         self._engine = engine
         self._program = program
         self._store: Store | None = None
@@ -80,7 +88,7 @@ class Guest:
         self._memory: GuestMemory | None = None
         self._ending: Ending | None = None
         self._exit_code: int | None = None
-        self.crossing = Crossing(asyncio.get_running_loop())
+        self.crossing = Crossing(asyncio.get_running_loop(), self._is_abandoned)
 
     # --- the loop's side
 
@@ -180,7 +188,21 @@ class Guest:
 
     def is_to_end(self) -> bool:
         """Say whether the guest's code is to stop."""
-        return self.crossing.ended
+        return self.crossing.ended or self._is_abandoned()
+
+    def _is_abandoned(self) -> bool:
+        return any(one.abandoned for one in self.running)
+
+    @property
+    def depth(self) -> int:
+        """Return how deep tools of the guest's own are nested just now."""
+        return len(self.running)
+
+    def keep(self, more: int) -> None:
+        """Count what is kept for the guest; -ENOMEM beyond as much as it may have itself."""
+        if self.usage.kept_bytes + more > self.host.limits.memory_bytes:
+            raise Fault(Errno.ENOMEM)
+        self.usage.kept_bytes += more
 
     def say(self, said: Output | LogLine) -> None:
         """Let whoever listens hear something; a guest that says more than it may is ended."""
