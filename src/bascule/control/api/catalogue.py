@@ -24,7 +24,6 @@ from bascule.control.api import query
 from bascule.control.api.tool_shelf import Shelf, ToolShelf
 from bascule.control.registry.errors import NotFound
 from bascule.control.registry.offload import apart
-from bascule.control.registry.service import RegistryService
 from bascule.model.effective_set import Effect
 from bascule.model.json import is_object
 from bascule.model.name import model_name
@@ -59,14 +58,11 @@ Row: TypeAlias = tuple[tuple[str, str], CatalogueTool, ToolDescriptor]
 
 
 class Tools:
-    """The endpoints of the catalogue; ``environment`` is that of the node."""
+    """The endpoints of the catalogue."""
 
-    def __init__(
-        self, service: RegistryService, shelf: ToolShelf, environment: str | None = None
-    ) -> None:
-        self._service = service
+    def __init__(self, shelf: ToolShelf) -> None:
         self._shelf = shelf
-        self._environment = environment
+        self._service = shelf.service
         self._rows: tuple[Shelf | None, tuple[Row, ...]] = (None, ())
 
     async def list(self, request: Request) -> Response:
@@ -108,7 +104,7 @@ class Tools:
         server = request.path_params["server_id"]
         tool = self._native(registry, server, request.path_params["tool"])
         approval = planner(registry.platform, registry.servers[server])(tool).mode
-        asked = _Asked(registry, server, tool, self._environment, approval)
+        asked = _Asked(registry, server, tool, self._shelf.environment, approval)
         tasks = [one for id, one in registry.tasks.items() if cursor is None or id > cursor]
         page = tasks[:limit]
         found = await apart(
