@@ -138,9 +138,9 @@ class GuardedRoute(Route):
         self.origins = frozenset(origins)
         return self
 
-    def confirmed(self) -> Self:
-        """Have the admin page confirm what it does here, beyond what its permission says."""
-        self.confirms = True
+    def confirmed(self, *, ever: bool = True) -> Self:
+        """Have the admin page confirm what it does here, or never, whatever its permission says."""
+        self.confirms = ever
         return self
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -97,7 +97,8 @@ def _kind(records: Records, kind: Kind) -> Iterator[GuardedRoute]:
     yield _write(many, records.create, "POST")
     yield from _one(f"{many}/{{id}}", records)
     yield _route(f"{many}/{{id}}/accept", records.accept, "POST", "registry:accept")
-    yield _route(f"{many}/{{id}}/refuse", records.refuse, "POST", "registry:accept")
+    refuse = _route(f"{many}/{{id}}/refuse", records.refuse, "POST", "registry:accept")
+    yield refuse.confirmed(ever=False)
 
 
 def _one(path: str, records: Records) -> Iterator[GuardedRoute]:
