@@ -72,7 +72,8 @@ async def finds_a_call_in_the_audit(screen: Screen) -> None:
     await write(screen, screen.field("Tool"), "delete_note")
     await screen.page.keyboard.press("Enter")
     await write(screen, screen.field("Status"), "ok")
-    await screen.press(screen.page.get_by_role("main").get_by_role("link", name="delete_note").first)
+    found = screen.page.get_by_role("main").get_by_role("link", name="delete_note")
+    await screen.press(found.first)
     await expect(screen.heading).to_have_text("One call")
     await expect(screen.heading).to_be_focused()
 

@@ -53,7 +53,7 @@ async def follow(screen: Screen, words: str, button: str, heading: str) -> None:
     await expect(screen.heading).to_have_text(heading)
 
 
-async def test_each_entry_has_one_button_that_leads_to_what_helps(visit: Visit, troubled: Site):
+async def test_each_entry_has_one_button_that_leads_to_what_helps(troubled: Site, visit: Visit):
     await (await asker(troubled)).delete("welcome")
     screen = await visit(troubled)
     await screen.page.route(f"**{OVERVIEW}", with_a_node_that_does_not_follow)
@@ -88,7 +88,7 @@ async def with_a_node_that_does_not_follow(route: Route) -> None:
     await route.fulfill(response=answer, body=json.dumps(body))
 
 
-async def test_what_cannot_be_written_is_looked_at_again(visit: Visit, troubled: Site):
+async def test_what_cannot_be_written_is_looked_at_again(troubled: Site, visit: Visit):
     one, screen = await asker(troubled), await visit(troubled)
     assert (await one.call("list_notes"))[0] == 200
     await screen.page.clock.install()
@@ -111,7 +111,7 @@ async def written(one: Asker) -> bool:
 
 
 @pytest.mark.requirement("admin:page:roles")
-async def test_a_viewer_reads_what_is_down_and_has_no_button(visit: Visit, troubled: Site):
+async def test_a_viewer_reads_what_is_down_and_has_no_button(troubled: Site, visit: Visit):
     screen = await visit(troubled, "viewer")
     await screen.open("overview")
     await expect(entry(screen, "gone is ")).to_be_visible()
