@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from contextlib import suppress
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -120,7 +121,7 @@ class Guest:
             raise
         finally:
             self.crossing.end()
-            await self.crossing.drain()
+            await self.crossing.drain(_END_SECONDS)
         return replace(found, seconds=self.host.clock.monotonic() - started)
 
     def end(self, why: Ending) -> None:
@@ -133,17 +134,19 @@ class Guest:
         await asyncio.wait((over,), timeout=_END_SECONDS)
         if not over.done():
             logger.error("a guest's thread did not end; it is left behind")
-            return Exit(reason=self._ending or "failed", message="its thread did not end")
+            return Exit(reason=self._ending or "failed", code=1, message="its thread did not end")
         return over.result()
 
     # --- the guest's thread
 
     def _main(self, loop: asyncio.AbstractEventLoop, over: asyncio.Future[Exit]) -> None:
-        found = self._run()
         try:
+            found = self._run()
+        except Exception:
+            logger.exception("a guest could not be run")
+            found = Exit(reason="failed", code=1, message="the host failed to run it")
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
             loop.call_soon_threadsafe(_settle, over, found)
-        except RuntimeError:
-            return  # the loop is closed: nobody waits
 
     def _run(self) -> Exit:
         store = Store(self._engine)
@@ -151,14 +154,11 @@ class Guest:
             self._prepare(store)
             found = self._start(store)
             peak = 0 if self._memory is None else self._memory.size
-        except Exception:
-            logger.exception("a guest could not be run")
-            return Exit(reason="failed", message="the host failed to run it")
+            return replace(found, calls=self.usage.calls, peak_memory=peak)
         finally:
-            self.handles.close_all()
             self._memory = self._exports = self._store = None
             store.close()
-        return replace(found, calls=self.usage.calls, peak_memory=peak)
+            self.handles.close_all()
 
     def _prepare(self, store: Store) -> None:
         limits = self.host.limits
