@@ -8,7 +8,7 @@ import pytest
 
 from bascule.doors.hostcalls.abi import Errno, Fault
 from bascule.doors.hostcalls.host import Host
-from bascule.doors.hostcalls.sessions import refuse_server, session_for
+from bascule.doors.hostcalls.sessions import open_server, session_for
 from bascule.model.session import SessionRequest
 from bascule.node.bridge.opening import Opening
 from tests.doors.hostcalls.hosts import Hosts, hosts
@@ -60,7 +60,7 @@ async def test_a_session_is_refused_at_once_where_it_asks_for_more(
 async def test_a_server_may_be_opened_if_the_task_allows_it(
     hosts: Hosts, task: str, server_id: str, expected: Errno | None
 ):
-    assert await errno_of(refuse_server(hosts(task), server_id)) == expected
+    assert await errno_of(open_server(hosts(task), server_id)) == expected
     assert hosts.caller.listed == []
 
 
@@ -73,7 +73,7 @@ async def test_what_whoever_runs_it_narrowed_stays_narrow(hosts: Hosts, opening:
     host = hosts("writer", request=opening)
     wider = SessionRequest(enabled=True, server_ids=("fs", "spare"))
     assert await errno_of(session_for(host, wider)) == Errno.EACCES
-    assert await errno_of(refuse_server(host, "spare")) == Errno.EACCES
+    assert await errno_of(open_server(host, "spare")) == Errno.EACCES
 
 
 async def test_both_narrowings_count_for_tools(hosts: Hosts):
@@ -87,13 +87,13 @@ async def test_without_a_task_no_server_can_be_named(hosts: Hosts):
     host = Host(listener=print, bridge=hosts.local, opening=Opening())
     named = SessionRequest(server_ids=("fs",))
     assert await errno_of(session_for(host, named)) == Errno.EACCES
-    assert await errno_of(refuse_server(host, "fs")) == Errno.EACCES
+    assert await errno_of(open_server(host, "fs")) == Errno.EACCES
 
 
 async def test_without_a_bridge_mcp_is_off():
     host = Host(listener=print)
     assert await errno_of(session_for(host, SessionRequest())) == Errno.EACCES
-    assert await errno_of(refuse_server(host, "fs")) == Errno.EACCES
+    assert await errno_of(open_server(host, "fs")) == Errno.EACCES
 
 
 async def test_a_server_elsewhere_that_does_not_answer_is_not_connected():

@@ -10,6 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
 from bascule.client.http import ApiError
@@ -18,6 +19,7 @@ from bascule.doors.hostcalls.host import Host
 from bascule.errors import BasculeError, InvalidRecord, OutcomeUnknown, SessionRefused
 from bascule.model.code import CODES
 from bascule.model.explanation import Explanation
+from bascule.model.json import JsonObject
 from bascule.model.server import SERVER_ID_PATTERN
 from bascule.model.session import SessionRequest
 from bascule.node.contract import ToolSession
@@ -55,24 +57,59 @@ async def looking(host: Host) -> ToolSession:
     return session
 
 
-async def refuse_server(host: Host, server_id: str) -> None:
-    """Raise -EACCES for a server outside the task, or while MCP is off; -ENOENT for none."""
+async def open_server(host: Host, server_id: str) -> ToolSession:
+    """Open a session of one server; -EACCES outside the task and while MCP is off, or -ENOENT."""
+    await _admitted(host, server_id)
+    return _open(host, SessionRequest(server_ids=(server_id,)))
+
+
+async def servers(host: Host) -> list[JsonObject]:
+    """Return what a guest is told of the servers that it may open."""
     if _is_off(host):
         raise Fault(Errno.EACCES)
-    refusal = await _refusal(host, server_id)
+    seen = await looking(host)
+    found = (one for one in seen.explanations() if refusal_of(one) is None)
+    return [_entry(host, one) for one in found]
+
+
+async def server_entry(host: Host, server_id: str) -> JsonObject:
+    """Return what a guest is told of one of them; refuse others as ``open_server`` does."""
+    return _entry(host, await _admitted(host, server_id))
+
+
+async def _admitted(host: Host, server_id: str) -> Explanation:
+    if _is_off(host):
+        raise Fault(Errno.EACCES)
+    found = await _explained(host, server_id)
+    refusal = Errno.ENOENT if found is None else refusal_of(found)
     if refusal == Errno.ENOENT:
         await session_for(host, SessionRequest(enabled=True))  # a task without MCP has no servers
-        raise Fault(Errno.ENOENT)
-    if refusal is not None:
-        raise Fault(refusal)
+    if found is None or refusal is not None:
+        raise Fault(refusal or Errno.ENOENT)
+    return found
 
 
-async def _refusal(host: Host, server_id: str) -> Errno | None:
+async def _explained(host: Host, server_id: str) -> Explanation | None:
     if re.fullmatch(SERVER_ID_PATTERN, server_id) is None:
-        return Errno.ENOENT
+        return None
     seen = await looking(host)
     with faults():
-        return refusal_of(await seen.explanation(server_id))
+        return await seen.explanation(server_id)
+
+
+def _entry(host: Host, found: Explanation) -> JsonObject:
+    """Return what anybody may know of a server: no command, address, variable or header."""
+    assert host.bridge is not None  # noqa: S101 - without one nothing was explained
+    states = (one.state for one in host.bridge.statuses() if one.server_id == found.server)
+    entry: JsonObject = {"server_id": found.server, "default": not _is_spare(found)}
+    if found.about is not UNSET:
+        entry |= to_builtins(found.about)
+    state = next(states, None)
+    return entry if state is None else {**entry, "state": state}
+
+
+def _is_spare(found: Explanation) -> bool:
+    return any(one.reason == "not_default" for one in found.objections)
 
 
 def refusal_of(found: Explanation) -> Errno | None:
