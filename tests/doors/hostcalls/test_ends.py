@@ -67,6 +67,7 @@ def join(name: str) -> None:
             assert not thread.is_alive()
 
 
+@pytest.mark.requirement("hostcalls:ends")
 @PLACES
 @EVERYWHERE
 async def test_time_ends_a_guest_and_it_says_nothing_more(place: str, *, in_start: bool):
@@ -75,6 +76,7 @@ async def test_time_ends_a_guest_and_it_says_nothing_more(place: str, *, in_star
     assert "after" not in found.logged
 
 
+@pytest.mark.requirement("hostcalls:ends")
 @PLACES
 @EVERYWHERE
 async def test_whoever_is_cancelled_ends_its_guest(place: str, *, in_start: bool):

@@ -45,6 +45,7 @@ _TRAPS: Final = {
     TrapCode.BAD_SIGNATURE: "indirect call of a function of another type",
     TrapCode.BAD_CONVERSION_TO_INTEGER: "invalid conversion to integer",
 }
+_UNNAMED: Final = "its code failed"
 _LONGEST_NAME: Final = 80
 #: How long a thread that was told to end is waited for; it has nothing left to wait for itself.
 _END_SECONDS: Final = 5.0
@@ -186,7 +187,8 @@ class Guest:
         except Trap as trap:
             found = _trapped(trap)
         except WasmtimeError as error:
-            found = Exit(reason="trapped", code=1, message=str(error).splitlines()[0])
+            lines = str(error).splitlines() or [_UNNAMED]
+            found = Exit(reason="trapped", code=1, message=lines[0])
         return self._explained(found)
 
     def _explained(self, found: Exit) -> Exit:
@@ -202,7 +204,7 @@ class Guest:
         return self.crossing.ended or self._is_abandoned()
 
     def _is_abandoned(self) -> bool:
-        return any(one.abandoned for one in self.running)
+        return bool(self.running) and any(one.abandoned for one in self.running)
 
     @property
     def depth(self) -> int:
@@ -303,7 +305,7 @@ def _trapped(trap: Trap) -> Exit:
     if code == TrapCode.OUT_OF_FUEL:
         return Exit(reason="out_of_fuel", code=1, message="its fuel is used up")
     if code is None:
-        return Exit(reason="trapped", code=1, message=trap.message.splitlines()[0])
+        return Exit(reason="trapped", code=1, message=_UNNAMED)
     what = _TRAPS.get(code) or code.name.lower().replace("_", " ")
     return Exit(reason="trapped", code=1, message=what + _place(trap))
 
