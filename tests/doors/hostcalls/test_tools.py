@@ -88,7 +88,7 @@ async def test_a_server_that_is_closed_and_opened_again_is_started_once(tmp_path
         told = await script.run(bridge=bridge, opening=opening)
     assert [told.json(place)["content"][0]["text"] for place in (1, 4)] == ["one", "two"]
     methods = [json.loads(line).get("method") for line in journal.read_bytes().splitlines()]
-    assert methods.count("initialize") == 1
+    assert methods.count("server/discover") == 1
     assert methods.count("tools/call") == 2
 
 
