@@ -12,9 +12,12 @@ from bascule.clock import rfc3339
 from bascule.loop.events import (
     ApprovalWaiting,
     AwaitedApproval,
+    Began,
     CallFinished,
     CallStarted,
     Conclusion,
+    Delta,
+    LoopEvent,
     Paused,
     TurnParked,
 )
@@ -105,6 +108,23 @@ class ChunkForm:
         if logprobs is not None:
             return msgspec.json.encode(chunk(self._head, fields, logprobs=logprobs))
         return b"%b%b%b" % (self._before, msgspec.json.encode(fields), self._after)
+
+
+class StreamForm:
+    """What a conversation tells, as the chunks of one stream."""
+
+    def __init__(self) -> None:
+        self._head: JsonObject = {}
+        self._form = ChunkForm({})
+
+    def chunk(self, event: LoopEvent) -> bytes:
+        """Return the chunk of what has happened."""
+        if isinstance(event, Delta):
+            return self._form.filled(event.fields, event.logprobs)
+        if isinstance(event, Began):
+            self._head, self._form = event.head, ChunkForm(event.head)
+            return self._form.filled({"role": "assistant", "content": ""})
+        return msgspec.json.encode(note_chunk(self._head, event))
 
 
 def note_chunk(

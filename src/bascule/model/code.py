@@ -22,6 +22,7 @@ ErrorCode = Literal[
     "mcp_budget_exceeded",
     "mcp_outcome_unknown",
     "mcp_tool_error",
+    "tool_exec_failed",
 ]
 CallStatus = Literal["ok", "denied", "failed", "cancelled", "unknown"]
 
@@ -56,6 +57,7 @@ CODES: Mapping[ErrorCode, CodeFacts] = {
     "mcp_budget_exceeded": CodeFacts(429, "RESOURCE_EXHAUSTED", 11),
     "mcp_outcome_unknown": CodeFacts(502, "UNKNOWN", 104, reached=True, status="unknown"),
     "mcp_tool_error": CodeFacts(200, "OK", 5, reached=True),
+    "tool_exec_failed": CodeFacts(200, "OK", 5, reached=True),
 }
 
 

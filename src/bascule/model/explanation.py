@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct, field, to_builtins
+from msgspec import UNSET, Struct, UnsetType, field, to_builtins
 
 from bascule.model.decision import MEANING, Decision, Layer, Reason
+from bascule.model.server import Transport
 
 
 class LayerFilter(Struct, frozen=True):
@@ -66,11 +67,19 @@ class Objection(Struct, frozen=True):
         return f"{self.layer}: {self.reason}{by}: {self.meaning}"
 
 
+class AboutServer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What anybody who may use a server may know of its record."""
+
+    transport: Transport
+    display_name: str = ""
+    tags: tuple[str, ...] = ()
+
+
 class Explanation(Struct, frozen=True, kw_only=True):
     """The decision on a tool or a server, with everything that stands in its way.
 
     ``filters`` are what the layers say of the server's tools, as far as the session's task may
-    know. ``tool`` is None when it is about a server.
+    know. ``tool`` is None when it is about a server; ``about`` is there then, as far as well.
     """
 
     name: str
@@ -85,6 +94,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     objections: tuple[Objection, ...] = field(default=(), name="blocked_by")
     filters: Filters | None = None
     revision: int
+    about: AboutServer | UnsetType = UNSET
 
     @property
     def decision(self) -> Decision:

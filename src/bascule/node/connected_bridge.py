@@ -329,7 +329,8 @@ class _Remote:
         if refusal is not None:
             self._refused(refusal, opening.caller)
             raise refusal
-        refuse_bad_patterns(opening.request)
+        for request in opening.requests:
+            refuse_bad_patterns(request)
         session = RemoteSession(self._api, opening)
         self._sessions.add(session)
         return session

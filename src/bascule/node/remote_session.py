@@ -38,6 +38,7 @@ from bascule.node.bridge.own_call import noted, unnoted
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.changes import Changes, OnChange, Unsubscribe
 from bascule.policy.budget import Budget, Exceeded
+from bascule.policy.merging import merged
 from bascule.wire.api.tools import OwnCallBody
 from bascule.wire.faults import failure_of
 from bascule.wire.strict_json import StrictJsonError
@@ -73,7 +74,7 @@ class RemoteSession(Lifetime):
         self.caller = opening.caller
         self.budget = Budget(opening.limits)
         self._url = api.url
-        self._client = ToolsClient(api, opening.request, opening.person)
+        self._client = ToolsClient(api, merged(opening.requests), opening.person)
         self._told: dict[str, Explanation] | None = None
         self._listed: set[tuple[str, str]] | None = None
         self._changes = Changes()

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+from msgspec import convert
 from msgspec.structs import asdict, replace
 
 from bascule.model.access_diff import AccessDiff, ToolChange
 from bascule.model.decision import Decision, allow, deny
-from bascule.model.explanation import Explanation, Objection, explained
+from bascule.model.explanation import AboutServer, Explanation, Objection, explained
 from bascule.model.json import is_array
 from bascule.model.name import model_name
 from bascule.policy.access import Access, Catalogue, compile_access, guess_target
@@ -72,13 +73,19 @@ def _explain_server(effective: Effective, server: str) -> Explanation:
     verdict = effective.decide(server, "")
     refused = deny(server, None, verdict.layer, verdict.reason, verdict.rule)
     decision = allow(server, None) if server in effective.servers else refused
-    return explained(
+    filters = filters_of(effective, server)
+    found = explained(
         server,
         decision,
         effective.revision,
         blocked_by=_blocked_by(effective, decision),
-        filters=filters_of(effective, server),
+        filters=filters,
     )
+    return found if filters is None else replace(found, about=_about(effective, server))
+
+
+def _about(effective: Effective, server: str) -> AboutServer:
+    return convert(effective.registry.servers[server], AboutServer, from_attributes=True)
 
 
 def _approval_note(subject: Effective | Access, name: str) -> tuple[str, ...]:

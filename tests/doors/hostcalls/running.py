@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from typing import Any
 
 from msgspec import Struct
 from wasmtime import wat2wasm
 
-from bascule.doors.hostcalls.engine import GuestEngine
+from bascule.doors.hostcalls.engine import Engines, GuestEngine
 from bascule.doors.hostcalls.guest import Exit
-from bascule.doors.hostcalls.host import Host, LogLine, Output
+from bascule.doors.hostcalls.host import GuestLimits, Host, LogLine, Output, Stream
 
 PATIENT = 30.0
+#: Shared by all tests of a process, as by all guests of a node.
+ENGINES = Engines()
 
 
 class Ran(Struct, frozen=True):
@@ -23,8 +26,20 @@ class Ran(Struct, frozen=True):
 
     @property
     def stdout(self) -> bytes:
+        return self._written("stdout")
+
+    @property
+    def stderr(self) -> bytes:
+        return self._written("stderr")
+
+    @property
+    def answers(self) -> list[int]:
+        """What each call of a ``wat.guest`` answered."""
+        return [one for (one,) in struct.iter_unpack("<q", self.stderr)]
+
+    def _written(self, stream: Stream) -> bytes:
         said = (one for one in self.heard if isinstance(one, Output))
-        return b"".join(one.data for one in said if one.stream == "stdout")
+        return b"".join(one.data for one in said if one.stream == stream)
 
     @property
     def logged(self) -> list[str]:
@@ -34,7 +49,7 @@ class Ran(Struct, frozen=True):
 async def run_wat(text: str, *, engine: GuestEngine | None = None, **host: Any) -> Ran:
     """Run a guest to its end."""
     heard: list[Output | LogLine] = []
-    engine = engine or GuestEngine()
+    engine = engine or ENGINES.of(host.get("limits", GuestLimits()))
     program = engine.load(bytes(wat2wasm(text)))
     async with asyncio.timeout(PATIENT):
         found = await engine.run(program, Host(listener=heard.append, **host))

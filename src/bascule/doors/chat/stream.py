@@ -18,8 +18,8 @@ from bascule.asgi.presence import first_of, while_connected
 from bascule.asgi.sse import KEEP_ALIVE, KEEP_ALIVE_SECONDS, STALLED_SECONDS, Out, Stalled, writing
 from bascule.clock import Clock
 from bascule.doors.chat.errors import tell_error
-from bascule.loop.answer import ChunkForm, last_chunks, note_chunk
-from bascule.loop.events import Began, Conclusion, Delta, LoopEvent, Tell
+from bascule.loop.answer import StreamForm, last_chunks
+from bascule.loop.events import Conclusion, LoopEvent, Tell
 from bascule.model.json import JsonObject
 
 _OK = 200
@@ -102,8 +102,7 @@ class _Words:
         self.out = out
         self.begun = False
         self.quiet = True
-        self._head: JsonObject = {}
-        self._form = ChunkForm({})
+        self._form = StreamForm()
 
     async def begin(self) -> None:
         """Let the answer begin."""
@@ -115,21 +114,13 @@ class _Words:
         self.quiet = False
         if not self.begun:
             await self.begin()
-        await self.out.write(_event(self._chunk(event)))
+        await self.out.write(_event(self._form.chunk(event)))
 
     async def end(self, last: bytes) -> None:
         """Write the last words."""
         if not self.begun:
             await self.begin()
         await self.out.close(last)
-
-    def _chunk(self, event: LoopEvent) -> bytes:
-        if isinstance(event, Delta):
-            return self._form.filled(event.fields, event.logprobs)
-        if isinstance(event, Began):
-            self._head, self._form = event.head, ChunkForm(event.head)
-            return self._form.filled({"role": "assistant", "content": ""})
-        return msgspec.json.encode(note_chunk(self._head, event))
 
 
 def _event(data: bytes) -> bytes:

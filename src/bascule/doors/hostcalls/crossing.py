@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -24,8 +25,12 @@ class Ended(Exception):
 class Crossing:
     """One guest's way to the loop and back."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, halted: Callable[[], bool] = lambda: False
+    ) -> None:
         self._loop = loop
+        #: Says whether the code that waits is to stop, though the guest goes on.
+        self._halted = halted
         self._arrivals: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.ended = False
@@ -34,15 +39,21 @@ class Crossing:
         """Have the loop do some work and return its result; raise what it raises, or Ended."""
         result: _Result[T] = _Result()
         self._post(partial(self._begin, work, result))
-        while not result.is_there:
+        while not self.ended and not self._halted():
+            if result.is_there:
+                return result.value()
             self._arrivals.get()()
-            if self.ended:
-                raise Ended
-        return result.value()
+        self.tell(result.cancel)
+        raise Ended
 
     def begin(self, work: Callable[[], Coroutine[object, object, object]]) -> None:
         """Have the loop do some work and go on; it ends with the guest at the latest."""
         self._post(partial(self._begin, work, None))
+
+    def tell(self, call: Callable[[], None]) -> None:
+        """Have the loop call something, if the guest still runs; from any thread."""
+        with suppress(Ended):
+            self._post(call)
 
     async def enter(self, job: Callable[[], T]) -> T:
         """Have the guest's thread do something, the next time it waits; called on the loop."""
@@ -50,10 +61,14 @@ class Crossing:
         self._arrivals.put(partial(self._do, job, answer))
         return await answer
 
+    def wake(self) -> None:
+        """Have the guest's thread look up, if it waits; from any thread."""
+        self._arrivals.put(_nothing)
+
     def end(self) -> None:
         """Wake the guest's thread and cancel what it waits for; from any thread, at any time."""
         self.ended = True
-        self._arrivals.put(_nothing)
+        self.wake()
         try:
             self._loop.call_soon_threadsafe(self._cancel)
         except RuntimeError:
@@ -64,7 +79,7 @@ class Crossing:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    # --- on the guest's thread
+    # --- on the guest's thread, and _post on any
 
     def _post(self, call: Callable[[], None]) -> None:
         if self.ended:
@@ -88,6 +103,8 @@ class Crossing:
             return
         task = self._loop.create_task(work())
         self._tasks.add(task)
+        if result is not None:
+            result.task = task
         task.add_done_callback(partial(self._over, result))
 
     def _over(self, result: _Result[T] | None, task: asyncio.Task[T]) -> None:
@@ -110,6 +127,12 @@ class _Result(Generic[T]):
         self.is_there = False
         self._value: T | None = None
         self.error: BaseException | None = None
+        self.task: asyncio.Task[T] | None = None
+
+    def cancel(self) -> None:
+        """End the work, on the loop's thread."""
+        if self.task is not None:
+            self.task.cancel()
 
     def of(self, job: Callable[[], T]) -> None:
         """Keep what a function returns or raises."""

@@ -26,6 +26,7 @@ _Callback = ctypes.CFUNCTYPE(
     ctypes.POINTER(ctypes.c_uint64),
     ctypes.POINTER(bindings.wasmtime_update_deadline_kind_t),
 )
+_new_error: Any = bindings.wasmtime_error_new  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 _NO_FINALIZER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)()
 
 
@@ -33,8 +34,7 @@ _NO_FINALIZER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)()
 def _asked(_context: Any, _data: Any, delta: Any, kind: Any) -> int:
     if _here.ended():
         # The engine takes the error over; its message is nobody's to read.
-        error: Any = bindings.wasmtime_error_new(b"the guest is to end")  # pyright: ignore[reportUnknownMemberType]
-        return ctypes.cast(error, ctypes.c_void_p).value or 0
+        return ctypes.cast(_new_error(b"the guest is to end"), ctypes.c_void_p).value or 0
     delta[0] = 1
     kind[0] = _CONTINUE
     return 0

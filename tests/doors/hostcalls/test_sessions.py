@@ -1,0 +1,104 @@
+"""The sessions of a guest: never wider than what whoever runs it opened, and nothing started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bascule.doors.hostcalls.abi import Errno, Fault
+from bascule.doors.hostcalls.host import Host
+from bascule.doors.hostcalls.sessions import open_server, session_for
+from bascule.model.session import SessionRequest
+from bascule.node.bridge.opening import Opening
+from tests.doors.hostcalls.hosts import Hosts, hosts
+
+__all__ = ["hosts"]
+
+
+async def errno_of(work: Any) -> Errno | None:
+    try:
+        await work
+    except Fault as fault:
+        return Errno(fault.errno)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("task", "request_", "expected"),
+    [
+        ("writer", SessionRequest(), None),
+        ("writer", SessionRequest(server_ids=("fs",)), None),
+        ("writer", SessionRequest(server_ids=("spare",)), None),
+        ("writer", SessionRequest(server_ids=("fs", "other")), Errno.EACCES),
+        ("writer", SessionRequest(server_ids=("nosuch",)), Errno.EACCES),
+        ("off", SessionRequest(enabled=True), Errno.EACCES),
+        ("off", SessionRequest(), None),
+    ],
+)
+async def test_a_session_is_refused_at_once_where_it_asks_for_more(
+    hosts: Hosts, task: str, request_: SessionRequest, expected: Errno | None
+):
+    assert await errno_of(session_for(hosts(task), request_)) == expected
+    assert hosts.caller.listed == []
+
+
+@pytest.mark.parametrize(
+    ("task", "server_id", "expected"),
+    [
+        ("writer", "fs", None),
+        ("writer", "spare", None),
+        ("writer", "other", Errno.EACCES),
+        ("writer", "nosuch", Errno.ENOENT),
+        ("writer", "fs/read", Errno.ENOENT),
+        ("writer", "mcp__fs__read", Errno.ENOENT),
+        ("writer", "", Errno.ENOENT),
+        ("off", "fs", Errno.EACCES),
+        ("off", "nosuch", Errno.EACCES),
+    ],
+)
+async def test_a_server_may_be_opened_if_the_task_allows_it(
+    hosts: Hosts, task: str, server_id: str, expected: Errno | None
+):
+    assert await errno_of(open_server(hosts(task), server_id)) == expected
+    assert hosts.caller.listed == []
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [SessionRequest(server_ids=("fs",)), SessionRequest(enabled=False)],
+    ids=["one server", "no MCP"],
+)
+async def test_what_whoever_runs_it_narrowed_stays_narrow(hosts: Hosts, opening: SessionRequest):
+    host = hosts("writer", request=opening)
+    wider = SessionRequest(enabled=True, server_ids=("fs", "spare"))
+    assert await errno_of(session_for(host, wider)) == Errno.EACCES
+    assert await errno_of(open_server(host, "spare")) == Errno.EACCES
+
+
+async def test_both_narrowings_count_for_tools(hosts: Hosts):
+    host = hosts("writer", request=SessionRequest(tool_allowlist=("read", "write")))
+    session = await session_for(host, SessionRequest(tool_denylist=("write",)))
+    assert [tool.name for tool in await session.tools()] == ["read"]
+
+
+@pytest.mark.requirement("hostcalls:task-required")
+async def test_without_a_task_no_server_can_be_named(hosts: Hosts):
+    host = Host(listener=print, bridge=hosts.local, opening=Opening())
+    named = SessionRequest(server_ids=("fs",))
+    assert await errno_of(session_for(host, named)) == Errno.EACCES
+    assert await errno_of(open_server(host, "fs")) == Errno.EACCES
+
+
+async def test_without_a_bridge_mcp_is_off():
+    host = Host(listener=print)
+    assert await errno_of(session_for(host, SessionRequest())) == Errno.EACCES
+    assert await errno_of(open_server(host, "fs")) == Errno.EACCES
+
+
+async def test_a_server_elsewhere_that_does_not_answer_is_not_connected():
+    hosts = Hosts(is_connected=True)
+    await hosts.start()
+    host = hosts("writer")
+    await hosts.end_server()
+    assert await errno_of(session_for(host, SessionRequest())) == Errno.ENOTCONN
