@@ -236,7 +236,7 @@ class Guest:
 
         A guest that calls in its start function is not made yet, and is asked for its memory.
         """
-        if self.crossing.ended:
+        if self.is_to_end():
             raise Ended
         if self._memory is None:
             self._take_memory(Caller(caller).get("memory"))

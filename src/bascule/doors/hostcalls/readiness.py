@@ -25,7 +25,8 @@ from bascule.doors.hostcalls.handles import (
     Kind,
 )
 from bascule.doors.hostcalls.parameters import read_parameter
-from bascule.model.json import JsonObject, JsonValue, is_array, is_object
+from bascule.model.json import JsonObject, is_array, is_object
+from bascule.wire.strict_json import StrictJsonError, loads
 
 _EVENTS: Final = {
     EPOLLIN: "EPOLLIN",
@@ -212,8 +213,8 @@ def spear_fd_ctl(guest: Guest, number: int, command: int, pointer: int, length_p
 def _set_flags(handle: Handle, sent: bytes) -> None:
     """Set and clear flags; those that there are not change nothing, as in Spear."""
     try:
-        found: JsonValue = msgspec.json.decode(sent)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = loads(sent)
+    except StrictJsonError:
         raise Fault(Errno.EINVAL) from None
     if not is_object(found):
         return
