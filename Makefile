@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export SKIP_TESTS
 ARGS ?=
 
-.PHONY: setup up tour web test check soak bench lock format generate screenshots clean
+.PHONY: setup up tour web guests test check soak bench lock format generate screenshots clean
 
 ## setup: the virtual environment with everything locked
 setup: .venv/.stamp
@@ -57,6 +57,17 @@ tour: setup
 web: setup
 	@$(BIN)/python -m checks.web --write
 
+# The compiler of the C guests has an environment of its own: it unpacks to 411 MB.
+.venv-guests/.stamp: guests/requirements.lock $(filter .uv/%,$(UV))
+	@echo "fetching the compiler of the guests, once"
+	@test -x .venv-guests/bin/python || $(UV) venv --quiet --python $(PYTHON) .venv-guests
+	@$(UV) pip sync --quiet --require-hashes --python .venv-guests/bin/python guests/requirements.lock
+	@touch $@
+
+## guests: the C guests of guests/, from their sources into the modules beside them
+guests: setup .venv-guests/.stamp
+	@$(BIN)/python -m checks.guests --write
+
 # A driver for the browser of tests/browser; Bascule itself never needs it.
 .venv/.browser: .venv/.stamp tests/browser/requirements.lock
 	@$(UV) pip install --quiet --require-hashes --python $(BIN)/python --requirements tests/browser/requirements.lock
@@ -89,6 +100,7 @@ lock: $(filter .uv/%,$(UV))
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements.lock
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml --group dev -o requirements-dev.lock
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml --group dev --group bench -o requirements-bench.lock
+	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --group guests -o guests/requirements.lock
 	@for peer in mcp-proxy fastmcp; do $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links bench/peers/$$peer.in -o bench/peers/$$peer.lock || exit 1; done
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --constraints requirements-dev.lock tests/browser/requirements.in -o tests/browser/requirements.lock
 	@for name in mcp1 frameworks; do $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links tests/doors/gateway/clients/$$name.in -o tests/doors/gateway/clients/$$name.lock || exit 1; done
@@ -106,4 +118,4 @@ generate: setup
 	@$(BIN)/python -m checks.generated --write
 
 clean:
-	rm -rf .venv .uv .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-guests .uv .pytest_cache .ruff_cache .hypothesis

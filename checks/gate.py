@@ -29,6 +29,8 @@ class Step:
     name: str
     command: tuple[str, ...]
     fix: str
+    #: Whether what it says is worth reading when it passes, too.
+    tells: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Result:
 STATIC = (
     Step("types", (str(BIN / "basedpyright"),), "mend the types: .venv/bin/basedpyright"),
     Step("web", (sys.executable, "-m", "checks.web"), "make web, then what it names"),
+    Step("guests", (sys.executable, "-m", "checks.guests"), "make guests", tells=True),
     Step("format", (str(BIN / "ruff"), "format", "--check", "."), "make format"),
     Step("lint", (str(BIN / "ruff"), "check", "--output-format=concise", "."), "make format"),
     Step("layers", (str(BIN / "lint-imports"),), "import downwards only: docs/architecture.md"),
@@ -73,7 +76,7 @@ def run_side_by_side(steps: Sequence[Step]) -> list[Result]:
         for result in threads.map(run, steps):
             results.append(result)
             print(line(result), flush=True)
-            if not result.passed:
+            if result.output and (result.step.tells or not result.passed):
                 print(result.output, flush=True)
     return results
 

@@ -290,8 +290,8 @@ def test_servers_that_are_all_disabled_are_said_to_be(notes: Registry) -> None:
         (["call", "notes/list_notes", '{"a": 1, "a": 2}'], "ARGS: "),
         (["call", "notes/list_notes", "@/no/such/file"], "ARGS: "),
         (["call", "notes/list_notes", "--arg", "name"], "must be KEY=VALUE"),
-        (["call", "notes/list_notes", "--timeout", "0"], "must be more than 0"),
-        (["call", "notes/list_notes", "--max-output-bytes", "0"], "must be at least 1"),
+        (["call", "notes/list_notes", "--timeout", "0"], "more than 0"),
+        (["call", "notes/list_notes", "--max-output-bytes", "0"], "1 or more"),
         (["call", "notes/list_notes", "--yes", "--no-input"], "not allowed with"),
     ],
 )

@@ -53,7 +53,7 @@ ALLOW_EGRESS = many(
 #: Whose session it is, over files or at a running process.
 SESSION_OPTIONS = (
     REGISTRY_DIR,
-    option("--task", "TASK", "the task: a file, or its id in a running process"),
+    option("--task", "TASK", "the task: a file, or its id among the records"),
     SESSION,
     many("--server", "ID", "use this server only; may be repeated"),
     *(ALLOW_EGRESS, ENVIRONMENT),
@@ -64,7 +64,7 @@ def read_plan(arguments: argparse.Namespace) -> Plan:
     """Read the records and files that a command line names."""
     scan = scan_records(arguments.registry_dir)
     snapshot = scan.snapshot()
-    task, task_warnings = (None, ()) if arguments.task is None else read_task(arguments.task)
+    task, task_warnings = _chosen_task(arguments.task, snapshot)
     request, session_warnings = read_request(arguments)
     known_servers(arguments, snapshot)
     if task is None and request.server_ids is None:
@@ -72,6 +72,17 @@ def read_plan(arguments: argparse.Namespace) -> Plan:
     warnings = (*file_warnings(scan), *task_warnings, *session_warnings)
     egress = tuple(arguments.allow_egress)
     return Plan(snapshot, task, request, arguments.environment, egress, warnings)
+
+
+def _chosen_task(
+    named: str | None, snapshot: Snapshot
+) -> tuple[TaskRecord | TaskPolicy | None, tuple[str, ...]]:
+    """Return the task of a command line: one of the records by its id, or a file."""
+    if named is None:
+        return None, ()
+    if named in snapshot.tasks and not Path(named).exists():
+        return snapshot.tasks[named], ()
+    return read_task(named)
 
 
 def scan_records(path: str, *, strict: bool = False) -> Scan:

@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, str] = {
     "audit": "what happened: search, follow, verify and export the ledger",
     "tools": "list, call and explain tools: of a running process, or of record files",
     "chat": "chat with a model of a running process, with the tools of a task",
+    "run": "run a WASM program under a task, with its tools and models",
     "agents": "the MCP servers of agents, in a running process or in their file",
     "doctor": "is the process well, or each server of some records; how to fix it",
     "policy": "explain what policy allows",

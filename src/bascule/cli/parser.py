@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn, Protocol, TypeAlias
 
 EXIT_FAILED = 1
+EXIT_USAGE = 2
 EXIT_REFUSED = 10
 #: Of what somebody has to approve first.
 EXIT_WAITING = 11
@@ -18,7 +19,6 @@ _CHOICE = re.compile(
 )
 _UNKNOWN = "unrecognized arguments: "
 _MISSING = "the following arguments are required: "
-_USAGE = 2
 
 
 class Parser(argparse.ArgumentParser):
@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
         """Say what is wrong, and end with exit code 2; a group without its action gets its help."""
         if message in {f"{_MISSING}ACTION", f"{_MISSING}COMMAND"}:
             self.print_help(sys.stderr)
-            self.exit(_USAGE, f"\n{self.prog}: error: {message}\n")
+            self.exit(EXIT_USAGE, f"\n{self.prog}: error: {message}\n")
         choice = _CHOICE.fullmatch(message)
         if choice is not None:
             message = _misspelt(message, choice)

@@ -1,4 +1,4 @@
-"""A ``tools call`` at a process that needs somebody's approval: how it waits, and what it says."""
+"""A call that needs somebody's approval: who is asked, how it waits, and what is said of it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,32 @@ import argparse
 import sys
 from collections.abc import Callable
 
+from bascule.cli.command import shown
 from bascule.cli.command_line import typed
 from bascule.cli.parser import Option, one_of, option, switch
 from bascule.cli.progress import StatusLine
-from bascule.cli.terminal import somebody_is_there
+from bascule.cli.terminal import YES, answer_to, somebody_is_there
 from bascule.clock import rfc3339
-from bascule.model.approval import Asking, Waiting
+from bascule.model.approval import ApprovalRequest, Asking, Waiting
+from bascule.node.approvers import AllowAll, AskFunction
 from bascule.node.contract import ToolSession
+from bascule.node.ports import Approver
 from bascule.node.remote_session import RemoteSession
+from bascule.policy.characters import render_safe
+from bascule.wire.strict_json import dumps
 
 #: For how long a terminal waits, unless it is told.
 WAIT_SECONDS = 3_600.0
 _ENDS_HERE = (
     "nobody can use that approval later: the token of this command ends with it; wait for it "
     "(--wait SECONDS), or call with a client's token of your own (--token)"
+)
+
+
+#: Who approves a call over files, unless the person at the terminal does.
+APPROVING = one_of(
+    switch("--yes", "approve what needs approval"),
+    switch("--no-input", "never ask for approval"),
 )
 
 
@@ -63,3 +75,25 @@ def how_to_go_on(waiting: Waiting, session: ToolSession, arguments: argparse.Nam
     if isinstance(session, RemoteSession):  # with a token that was made for this command
         return _ENDS_HERE
     return f"{approve(waiting.approval_id, arguments)}; then call it once more"
+
+
+def approver_of(arguments: argparse.Namespace, line: StatusLine) -> Approver | None:
+    """Return who approves a call over files: everybody, the person at the terminal, or nobody."""
+    if arguments.yes:
+        return AllowAll()
+    if arguments.no_input or not somebody_is_there():
+        return None
+    return AskFunction(lambda question: _ask(question, line))
+
+
+async def _ask(question: ApprovalRequest, line: StatusLine) -> bool:
+    """Ask the person at the terminal; silence is no."""
+    what = render_safe(dumps(question.arguments).decode(), one_line=True)
+    with line.held():
+        sys.stderr.write(
+            f"approval needed ({shown(question.rule)})\n"
+            f"  server     {question.server}\n"
+            f"  tool       {shown(question.tool)}\n"
+            f"  arguments  {what}\n"
+        )
+        return await answer_to("call it? [y/N]") in YES

@@ -29,6 +29,8 @@ from bascule.outbound.rules import NodeRules
 from bascule.policy.edits import admitting, in_words, lifting
 
 Work: TypeAlias = Callable[[ToolSession], Awaitable[int]]
+#: Does the work at a process, in a task.
+Attempt: TypeAlias = Callable[[str | None], Awaitable[int]]
 
 
 class Elsewhere(Struct, frozen=True):
@@ -59,35 +61,47 @@ async def in_session(source: Plan | Elsewhere, work: Work, approver: Approver | 
     """Open the session and do some work in it; what it needs ends with that."""
     if isinstance(source, Plan):
         return await _here(source, work, approver)
+    return await at_process(source, lambda task: _elsewhere(source, task, work))
+
+
+async def at_process(source: Elsewhere, attempt: Attempt) -> int:
+    """Do some work in the task that was named or kept; a refusal says what would lift it."""
     try:
-        return await _in_likely_task(source, work)
+        return await _in_likely_task(source, attempt)
     except NotServing as error:
         raise NotServing(f"{error}; or give --registry-dir") from error
     except SessionRefused as error:
         raise await _with_way_out(source, error) from error
 
 
+def bridge_over(plan: Plan, approver: Approver | None) -> Bridge:
+    """Return a bridge over files, to be opened."""
+    return Bridge.open(
+        plan.snapshot, approver=approver, environment=plan.environment, rules=rules_of(plan)
+    )
+
+
+def rules_of(plan: Plan) -> NodeRules:
+    """Return what the records of a plan may do on this machine."""
+    return NodeRules(egress=plan.egress)
+
+
 async def _here(plan: Plan, work: Work, approver: Approver | None) -> int:
     """Do the work in a session of a bridge over files."""
-    bridge = Bridge.open(
-        plan.snapshot,
-        approver=approver,
-        environment=plan.environment,
-        rules=NodeRules(egress=plan.egress),
-    )
+    bridge = bridge_over(plan, approver)
     opening = Opening(request=plan.request, task=plan.task)
     async with bridge, bridge.open_session(opening) as session:
         return await work(session)
 
 
-async def _in_likely_task(source: Elsewhere, work: Work) -> int:
+async def _in_likely_task(source: Elsewhere, attempt: Attempt) -> int:
     """Do the work in the task that was named or kept; ask for the tasks only if it is not there."""
     try:
-        return await _elsewhere(source, await likely_task(source.arguments), work)
+        return await attempt(await likely_task(source.arguments))
     except SessionRefused as error:
         if error.reason != "unknown_task" or has_token(source.arguments):
             raise
-    return await _elsewhere(source, await chosen_task(source.arguments), work)
+    return await attempt(await chosen_task(source.arguments))
 
 
 async def _elsewhere(source: Elsewhere, task: str | None, work: Work) -> int:

@@ -25,18 +25,15 @@ from bascule.cli.parser import (
     actions_of,
     command,
     many,
-    one_of,
     option,
-    switch,
 )
 from bascule.cli.progress import StatusLine
 from bascule.cli.table import paint, render_table
-from bascule.cli.terminal import YES, answer_to, somebody_is_there
-from bascule.cli.tool_approval import asking, how_to_go_on, waiting_options
+from bascule.cli.tool_approval import APPROVING, approver_of, asking, how_to_go_on, waiting_options
 from bascule.cli.tool_session import Elsewhere, in_session, read_source, way_out
-from bascule.cli.values import value_of
+from bascule.cli.values import count, seconds, value_of
 from bascule.client.approval_times import body_of
-from bascule.model.approval import ApprovalRequest, waiting_of
+from bascule.model.approval import waiting_of
 from bascule.model.call import CallLimits
 from bascule.model.code import ErrorCode
 from bascule.model.content import media_of, readable
@@ -44,16 +41,14 @@ from bascule.model.decision import Decision
 from bascule.model.json import JsonValue, is_object
 from bascule.model.outcome import Failed, Failure, Outcome, Success, shown_error
 from bascule.model.tool import ToolDescriptor
-from bascule.node.approvers import AllowAll, AskFunction
 from bascule.node.bridge.session import Session
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.contract import ToolSession
-from bascule.node.ports import Approver
 from bascule.policy.access import Grant, compile_access
 from bascule.policy.characters import render_safe
 from bascule.policy.naming import nearest
 from bascule.wire.faults import tool_message
-from bascule.wire.strict_json import StrictJsonError, dumps, loads
+from bascule.wire.strict_json import StrictJsonError, loads
 
 _REFUSALS: frozenset[ErrorCode] = frozenset(
     {"mcp_policy_denied", "mcp_approval_required", "mcp_approval_denied"}
@@ -105,30 +100,13 @@ def fill(group: Parser) -> None:
         option("name", "NAME", "the tool's name, in any form"),
         option("arguments", "ARGS", "a JSON object, @FILE, or - for standard input", nargs="?"),
         many("--arg", "KEY=VALUE", "one argument; repeatable"),
-        option("--timeout", "SECONDS", "give up after this", type=_positive),
-        option("--max-output-bytes", "BYTES", "cut the output to this", type=_whole),
-        one_of(
-            switch("--yes", "approve what needs approval"),
-            switch("--no-input", "never ask for approval"),
-        ),
-        waiting_options(_positive),
+        option("--timeout", "SECONDS", "give up after this", type=seconds),
+        option("--max-output-bytes", "BYTES", "cut the output to this", type=count),
+        APPROVING,
+        waiting_options(seconds),
     )
     why, name = "why a tool may be used or not", option("name", "NAME", "the tool or server")
     command(actions, "explain", why, explain, *common, name, epilog=_EXPLAIN_EXAMPLES)
-
-
-def _positive(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError("must be more than 0")
-    return seconds
-
-
-def _whole(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return count
 
 
 # --- list
@@ -245,7 +223,7 @@ def call(arguments: argparse.Namespace) -> int:
             print(hint, file=sys.stderr)
         return _exit_code(outcome)
 
-    return run_async(in_session(source, work, _approver(arguments, line)))
+    return run_async(in_session(source, work, approver_of(arguments, line)))
 
 
 def _given(arguments: argparse.Namespace) -> dict[str, JsonValue]:
@@ -363,27 +341,6 @@ def _did_you_mean(name: str, tools: ToolSet) -> str:
     if not near:
         return f"see {typed('tools list')} for the names"
     return f"did you mean {', '.join(map(shown, near))}?"
-
-
-def _approver(arguments: argparse.Namespace, line: StatusLine) -> Approver | None:
-    if arguments.yes:
-        return AllowAll()
-    if arguments.no_input or not somebody_is_there():
-        return None
-    return AskFunction(lambda question: _ask(question, line))
-
-
-async def _ask(question: ApprovalRequest, line: StatusLine) -> bool:
-    """Ask the person at the terminal; silence is no."""
-    what = render_safe(dumps(question.arguments).decode(), one_line=True)
-    with line.held():
-        sys.stderr.write(
-            f"approval needed ({shown(question.rule)})\n"
-            f"  server     {question.server}\n"
-            f"  tool       {shown(question.tool)}\n"
-            f"  arguments  {what}\n"
-        )
-        return await answer_to("call it? [y/N]") in YES
 
 
 # --- explain

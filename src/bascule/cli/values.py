@@ -38,6 +38,17 @@ def count(text: str) -> int:
     return int(text)
 
 
+def seconds(text: str) -> float:
+    """Read a time to wait; a type for argparse."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text}: must be a number of seconds, more than 0")
+    return found
+
+
 def moment(text: str) -> float:
     """Read a time, or how long ago it was; a type for argparse."""
     ago = re.fullmatch(r"(\d{1,9})([smhd])", text, re.ASCII)

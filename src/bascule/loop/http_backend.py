@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Literal, TypeAlias
@@ -93,6 +94,7 @@ class HttpUpstream:
         secrets: SecretResolver | None = None,
         clock: Clock = SYSTEM_CLOCK,
         resolve: Resolve | None = None,
+        tls: ssl.SSLContext | None = None,
         limits: UpstreamLimits | None = None,
         on_keys: Callable[[frozenset[str]], None] | None = None,
     ) -> None:
@@ -108,6 +110,7 @@ class HttpUpstream:
         self._known: frozenset[str] = frozenset()
         self._on_keys = on_keys
         self._resolve = resolve
+        self._tls = tls
         self._client: HttpClient | None = None
         self._opening = asyncio.Lock()
         self._busy = 0
@@ -322,6 +325,7 @@ class HttpUpstream:
                     connect_seconds=self.record.connect_timeout_ms / 1000,
                     egress=EgressRules(self._rules.egress),
                     insecure=self.record.insecure,
+                    tls=self._tls,
                     resolve=self._resolve,
                     proxy=proxy_for(route.completions, self._rules, self._environ),
                 )

@@ -1,0 +1,155 @@
+"""The guests of ``guests/``, run by the command: at a running process, over files, and alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.served import FOUND_BY, Served, command, served
+
+GUESTS = Path(__file__).parents[2] / "guests"
+NOTE = "These notes live in the memory of the demo server"
+REHEARSAL = "I am a rehearsal, not a model."
+#: What each sample says, in this order.
+SAYS = {
+    "hello": ["Hello, world!\n"],
+    "chat": [REHEARSAL],
+    "guest_tool": [REHEARSAL, 'count_words said: {"words":3}\n'],
+    "list_and_call": ["delete_note\nlist_notes\nread_note\n", NOTE],
+    "both": ['"name":"welcome"', f"{REHEARSAL} mcp__notes__read_note said", NOTE, "DONE"],
+    "streaming": [REHEARSAL, "chunks: several\n"],
+    "errors": [
+        "a server that there is not: ENOENT\n",
+        "a handle that there is not: EBADF\n",
+        "a pointer outside the memory: EFAULT\n",
+        "a parameter of the wrong type: EINVAL\n",
+        "a parameter that is the task's: EACCES\n",
+        "a server that is not the task's: EACCES\n",
+        "a buffer that is too short: ENOSPC\n",
+        "with the length that was told: done\n",
+        "arguments that do not fit: mcp_invalid_arguments\n",
+    ],
+}
+#: Those that need no task.
+ALONE = ("hello", "chat", "guest_tool", "streaming")
+
+
+@pytest.fixture(autouse=True)
+def nothing_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*FOUND_BY, "BASCULE_TASK"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("up")) as up:
+        yield up
+
+
+def sample(name: str) -> str:
+    return str(GUESTS / f"{name}.wasm")
+
+
+def says_all(said: str, expected: list[str]) -> bool:
+    """Say whether the texts stand in another, one after the other."""
+    at = 0
+    for text in expected:
+        at = said.find(text, at)
+        if at < 0:
+            return False
+        at += len(text)
+    return True
+
+
+def test_every_sample_is_known_here():
+    assert {path.stem for path in GUESTS.glob("*.c")} == set(SAYS)
+
+
+@pytest.mark.requirement("hostcalls:run")
+@pytest.mark.parametrize("name", SAYS)
+def test_a_sample_runs_at_a_process(up: Served, name: str):
+    done = up("run", sample(name), "--model", "rehearsal")
+    assert done.code == 0, done.err
+    assert says_all(done.out, SAYS[name]), done.out
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_sample_without_tools_needs_no_task(name: str):
+    done = command("run", sample(name), "--model", "rehearsal")
+    assert done.code == 0, done.err
+    assert says_all(done.out, SAYS[name]), done.out
+
+
+@pytest.mark.requirement("hostcalls:task-required")
+def test_without_a_task_there_are_no_servers():
+    done = command("run", sample("list_and_call"))
+    assert (done.code, done.out, done.err) == (1, "", "error: mcp_open: EACCES\n")
+
+
+class Records:
+    """A directory with the demo server and a task that may use it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        demo = {"command": sys.executable, "args": ["-m", "bascule.demo.server"]}
+        self._write("notes", server_id="notes", transport="stdio", stdio=demo, allowed_tools=["*"])
+        mcp = {"enabled": True, "default_server_ids": ["notes"]}
+        self._write("tasks/demo", task_id="demo", mcp=mcp)
+
+    def _write(self, name: str, **record: object) -> None:
+        file = self._path / f"{name}.json"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps(record), encoding="utf-8")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return ("--registry-dir", str(self._path), "--task", "demo")
+
+
+def test_a_guest_runs_over_files_with_nothing_else_running(tmp_path: Path):
+    words = ("--model", "rehearsal", *Records(tmp_path).words, "--json")
+    done = command("run", sample("both"), *words)
+    assert done.code == 0, done.err
+    assert says_all(done.out, SAYS["both"]), done.out
+    told = json.loads(done.out.splitlines()[-1])
+    assert (told["exit"], told["reason"], told["calls"]) == (0, "exited", 3)
+    assert told["peak_memory"] > 0
+
+
+def test_the_loop_runs_here_and_not_at_the_process_as_well(up: Served):
+    """With its tools on, the process would have made the call and answered with the note."""
+    asking = 'call notes.read_note with {"name": "welcome"}'
+    done = up("run", sample("chat"), "--model", "rehearsal", "--arg", asking)
+    assert NOTE not in done.out
+    assert done.code == 0, done.err
+
+
+def test_a_model_that_the_process_does_not_have_is_named(up: Served):
+    done = up("run", sample("chat"), "--model", "rehersal")
+    assert done.code == 1
+    assert "did you mean" in done.err
+    assert "rehearsal" in done.err
+
+
+def test_a_task_of_the_process_names_what_is_run(up: Served, tmp_path: Path):
+    module = Path(sample("hello"))
+    digest = hashlib.sha256(module.read_bytes()).hexdigest()
+    executable = {"path": str(module), "checksum_sha256": digest, "args": ["Ada"]}
+    file = tmp_path / "task.json"
+    file.write_text(json.dumps({"task_id": "nightly", "executable": executable}), encoding="utf-8")
+    assert up("tasks", "apply", str(file)).code == 0
+    done = up("run", "--task", "nightly")
+    assert (done.code, done.out) == (0, "Hello, Ada!\n"), done.err
+    assert up("tasks", "set", "nightly", 'executable.env={"TOKEN": "x"}').code == 0
+    hidden = up("run", "--task", "nightly")
+    assert (hidden.code, hidden.out) == (2, "")
+    assert "--env TOKEN=VALUE" in hidden.err
+    assert up("run", "--task", "nightly", "--env", "TOKEN=y").code == 0
+    assert up("run", "--task", "nihtly").code == 1
+    assert up("run", "--task", "nightly", "--env", "TOKEN=y", "--server", "notes").code == 10
+    assert up("tasks", "remove", "nightly").code == 0
