@@ -131,7 +131,7 @@ async def test_a_conversation_with_tools_becomes_part_of_its_session():
     assert upstream.asked[2]["messages"][3] == {"role": "assistant", "content": "42"}
 
 
-@pytest.mark.requirement("hostcalls:cchat:raw")
+@pytest.mark.requirement("hostcalls:single-turn")
 async def test_a_raw_turn_hands_calls_back_and_leaves_the_session_alone():
     talk = Talk()
     session = talk.create()
