@@ -45,6 +45,7 @@ from bascule.wire.api.records import LISTS, WRITTEN, Beside
 from bascule.wire.api.tools import WaitingBody
 from checks.openapi_audit import AUDIT_ROUTES
 from checks.openapi_catalogue import CATALOGUE
+from checks.openapi_guests import GUEST_ROUTES, GUEST_SHAPES
 from checks.openapi_live import LIVE_ROUTES, LIVE_SHAPES
 from checks.openapi_login import LOGIN_ROUTES
 from checks.openapi_routes import REFS, TEXT, Exchange, Schema, exchanges, ref, shown, structs_of
@@ -115,7 +116,7 @@ def describe(routes: Iterable[GuardedRoute]) -> Document:
 @cache
 def _known() -> Mapping[tuple[str, str], Exchange]:
     """Return what every route takes and gives, by method and address."""
-    parts = (AUDIT_ROUTES, LIVE_ROUTES, LOGIN_ROUTES, CATALOGUE)
+    parts = (AUDIT_ROUTES, GUEST_ROUTES, LIVE_ROUTES, LOGIN_ROUTES, CATALOGUE)
     return with_writes(dict(exchanges())) | dict(chain.from_iterable(one.items() for one in parts))
 
 
@@ -129,7 +130,7 @@ def _schemas() -> dict[str, Schema]:
     taken = {one.body for one in known if isinstance(one.body, type)} | {*CLASSES.values()}
     given = {kind for one in known for body in one.answers.values() for kind in structs_of(body)}
     given |= {Error, Beside, CombinedStatus, *LISTS.values(), *WRITTEN.values()}
-    given |= {Progress, VerifyProgress, WaitingBody, *SHAPES, *LIVE_SHAPES}
+    given |= {Progress, VerifyProgress, WaitingBody, *SHAPES, *LIVE_SHAPES, *GUEST_SHAPES}
     types = sorted(taken | given, key=lambda kind: kind.__name__)
     _, found = msgspec.json.schema_components(types, ref_template=REFS + "{name}")
     for kind in _structs(given) - _structs(taken):
@@ -202,7 +203,7 @@ def _operation(one: GuardedRoute, method: str, exchange: Exchange) -> Document:
         operation |= {"security": [{"token": []}], "x-permission": one.access}
     if exchange.body is not None:
         content = {kind: {"schema": ref(exchange.body)} for kind in one.body.media_types}
-        operation["requestBody"] = {"required": True, "content": content}
+        operation["requestBody"] = {"required": not exchange.optional, "content": content}
     return operation
 
 

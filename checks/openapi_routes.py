@@ -64,6 +64,8 @@ from bascule.wire.api.tools import (
     CallBody,
     OutcomeBody,
     OutputBody,
+    OwnCallBody,
+    OwnCallNoted,
     ToolsBody,
     WaitingBody,
 )
@@ -101,7 +103,7 @@ _UNLESS = {"If-None-Match": _TAGS}
 _WHEN = {"If-Match": _TAGS, "If-None-Match": _TAGS}
 _AGENT = {"agent_id": NAME}
 #: What narrows a session, and for whom it is, on every route of the tools API.
-_NARROWING: dict[str, Schema] = {
+NARROWING: dict[str, Schema] = {
     USER: {**TEXT, "pattern": PERSON_PATTERN, "description": "for tokens that act for users"},
     **{name: {"type": "boolean"} for name in FLAGS},
     **{name: {**TEXT, "pattern": "^[1-9][0-9]{0,7}$"} for name in NUMBERS},
@@ -119,19 +121,21 @@ _SAVE = (*WRITE, "invalid_record", "owned_by_file", "pair_not_accepted", *DOWN)
 _CONDITIONAL = (*_SAVE, "conflict", "not_found")
 _PAST = (*READ, "compacted", "future_revision")
 _TRIED = (*READ, "not_found", "no_node")
-_USED = (*READ, "session_refused", "mcp_budget_exceeded")
+USED = (*READ, "session_refused", "mcp_budget_exceeded")
 
 
 class Exchange(Struct, frozen=True, kw_only=True):
     """What one route takes and gives: ``answers`` by status, ``refusals`` by code.
 
     ``fallible`` are the statuses at which the answer itself comes, as an outcome that is not a
-    success, and ``also`` what comes in other media types.
+    success, and ``also`` what comes in other media types. A body that is ``optional`` may be left
+    out.
     """
 
     answers: Mapping[int, Body]
     refusals: tuple[str, ...] = READ
     body: Body = None
+    optional: bool = False
     query: Mapping[str, Schema] = {}
     headers: Mapping[str, Schema] = {}
     needed: tuple[str, ...] = ()
@@ -422,31 +426,37 @@ _TOLD: Schema = {
 _TOOLS: _Table = {
     ("GET", "/api/v1/tools"): Exchange(
         answers={200: ToolsBody},
-        refusals=_USED,
+        refusals=USED,
         query={"explain": SWITCH, "definitions": SWITCH},
-        headers=_NARROWING,
+        headers=NARROWING,
     ),
     ("POST", "/api/v1/tools/call"): Exchange(
         answers={200: OutcomeBody},
-        refusals=(*WRITE, *_USED, "invalid_record"),
+        refusals=(*WRITE, *USED, "invalid_record"),
         body=CallBody,
-        headers=_NARROWING,
+        headers=NARROWING,
         fallible=(*_FAILED, 404),  # an approval that is not the caller's
         also={"text/event-stream": _TOLD},
     ),
+    ("POST", "/api/v1/tools/own"): Exchange(
+        answers={200: OwnCallNoted},
+        refusals=(*WRITE, *_USED, "invalid_record"),
+        body=OwnCallBody,
+        headers=_NARROWING,
+    ),
     ("GET", "/api/v1/tools/explain"): Exchange(
         answers={200: Explanation},
-        refusals=_USED,
+        refusals=USED,
         query={"name": NAME},
         needed=("name",),
-        headers=_NARROWING,
+        headers=NARROWING,
     ),
     ("GET", "/api/v1/tools/output"): Exchange(
         answers={200: OutputBody},
-        refusals=(*_USED, "not_found"),
+        refusals=(*USED, "not_found"),
         query={"handle": NAME, "start": _PLACE, "end": _PLACE},
         needed=("handle",),
-        headers=_NARROWING,
+        headers=NARROWING,
     ),
     ("GET", "/api/v1/approvals/{id}"): Exchange(
         answers={200: AskedBody},

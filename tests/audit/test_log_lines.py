@@ -13,6 +13,7 @@ from bascule.audit.log_lines import LoggedLedger
 from bascule.errors import OutcomeUnknown, ServerUnavailable, SessionRefused
 from bascule.node.bridge.core import BridgeCore
 from bascule.testing import FakeClock
+from tests.loop.guest import said
 from tests.node.fakes import World, text
 
 JOB = {"enabled": True, "default_server_ids": ["fs"], "tool_denylist": ["delete"]}
@@ -104,6 +105,14 @@ async def test_a_call_by_a_name_that_says_no_server_is_said_by_that_name(logged:
     assert line.startswith("call of nothing failed (mcp_invalid_arguments) in 0 ms")
     assert (level, fields["server_id"], fields["tool_name"]) == ("INFO", "", "nothing")
     assert fields["reason"] == "unknown_tool"
+
+
+@pytest.mark.requirement("observability:log")
+async def test_a_call_of_an_own_tool_is_said_to_be_one(logged: Logged):
+    await logged.core.session(task="job").note_own("count", {}, said("four"), 0.002)
+    [(level, line, fields)] = logged.lines("call")
+    assert (level, line) == ("DEBUG", "call of own tool count succeeded in 2 ms")
+    assert (fields["tool_name"], fields["reason"]) == ("count", "own_tool")
 
 
 @pytest.mark.requirement("observability:log")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from bascule.asgi.guard import GuardedApp
 from bascule.asgi.serve import Serving
@@ -241,6 +242,15 @@ def test_one_call_is_shown_with_all_that_was_written(data: Path):
     missing = on(data, "show", "s9-9")
     assert (missing.code, missing.out) == (1, "")
     assert missing.err == "error: nothing is written about a call s9-9\n"
+
+
+def test_a_tool_of_the_callers_own_is_said_to_be_one(tmp_path: Path):
+    own = structs.replace(
+        outcome("s1-1", server="", tool="count"), layer="caller", reason="own_tool"
+    )
+    filled(tmp_path, [own])
+    for words in (["tail"], ["search", "--tool", "count"], ["show", "s1-1"]):
+        assert "count (own tool)" in on(tmp_path, *words).out
 
 
 def test_what_others_wrote_cannot_move_the_cursor(tmp_path: Path):

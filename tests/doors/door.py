@@ -68,9 +68,15 @@ class Door:
         return {"Authorization": f"Bearer {minted.token}"}
 
     async def call(self, headers: dict[str, str], body: Any, query: str = "") -> Answer:
+        return await self._post("/api/v1/tools/call", headers, body, query)
+
+    async def own(self, headers: dict[str, str], body: Any, query: str = "") -> Answer:
+        """Tell of a call of a tool of the caller's own."""
+        return await self._post("/api/v1/tools/own", headers, body, query)
+
+    async def _post(self, path: str, headers: dict[str, str], body: Any, query: str) -> Answer:
         sent = {**headers, "Content-Type": "application/json", "Content-Length": "1"}
         chunks = [body if isinstance(body, bytes) else json.dumps(body).encode()]
-        path = "/api/v1/tools/call"
         answer = await ask(self._asked(query), "POST", path, sent, chunks=chunks)
         refuse_undescribed(self.routes, "POST", path, answer)
         return answer

@@ -28,6 +28,50 @@ async def explained(door: Door, headers: dict[str, str], query: str) -> Answer:
     return await door.get(f"/api/v1/tools/explain?{query}", headers)
 
 
+# --- tools of the caller's own
+
+
+@pytest.mark.requirement("hostcalls:own-tools:audit")
+async def test_a_client_has_calls_of_its_own_tools_written_down(door: Door):
+    told = {"name": "count", "arguments": {"text": "secret"}, "output_bytes": 4, "duration_ms": 1.5}
+    answer = await door.own(await door.token(), told)
+    assert (answer.status, answer.json["revision"]) == (200, 1)
+    event = door.world.ledger.last
+    assert answer.json["request_id"] == event.request_id
+    assert (event.server_id, event.tool_name, event.layer) == ("", "count", "caller")
+    assert (event.caller, event.task_id, event.status) == ("alice", "writer", "ok")
+    assert (event.output_bytes, event.duration_ms) == (4, 1.5)
+    assert event.arguments == {"text": "string(6)"}
+    assert event.token_id
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": ""},
+        {"name": "x" * 513},
+        {"name": "count", "code": "no_such_code"},
+        {"name": "count", "duration_ms": -1},
+        {"name": "count", "output_bytes": 10**12},
+        {"name": "count", "arguments": [1]},
+        {"name": "count", "server": "fs"},
+        {},
+    ],
+)
+async def test_what_makes_no_sense_of_an_own_tool_is_refused(door: Door, wrong: Any):
+    answer = await door.own(await door.token(), wrong)
+    assert (answer.status, answer.json["error"]["code"]) == (422, "invalid_record")
+    assert door.world.ledger.calls() == []
+
+
+async def test_only_clients_have_own_tools(door: Door):
+    told = {"name": "count"}
+    assert (await door.own(await door.token(role="admin"), told)).status == 403
+    assert (await door.own({}, told)).status == 401
+    assert (await door.own(await door.token(), told, query="task=other")).status == 400
+    assert door.world.ledger.calls() == []
+
+
 # --- listing
 
 

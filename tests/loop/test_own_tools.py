@@ -190,6 +190,27 @@ async def test_an_own_tool_ends_with_its_conversation(world: World):
         with pytest.raises(asyncio.CancelledError):
             await talking
     assert ended.is_set()
+    event = world.ledger.last
+    assert (event.tool_name, event.status, event.code) == ("own", "unknown", "mcp_outcome_unknown")
+
+
+@pytest.mark.requirement("hostcalls:own-tools:audit")
+async def test_calls_of_own_tools_are_written_down_beside_the_others(world: World, stream: bool):
+    guest = GuestTools(own=said("four"), other=broke("no"))
+    calls = (call("own", {"a": 1}, "c1"), call("other", None, "c2"), call(READ, None, "c3"))
+    upstream = FakeUpstream(asks(*calls, call("own", "{", "c4")), says("Done."))
+    ended = await talk(world, upstream, tools=[OWN, OTHER], own_tools=guest, stream=stream)
+    written = {event.request_id: event for event in world.ledger.calls()}
+    found = [
+        (event.server_id, event.tool_name, event.reason, event.status)
+        for event in (written[report.request_id] for report in ended.calls if report.request_id)
+    ]
+    assert found == [
+        ("", "own", "own_tool", "ok"),
+        ("", "other", "own_tool", "failed"),
+        ("fs", "read", "allowed", "ok"),
+    ]
+    assert len(written) == 3
 
 
 async def test_a_tool_named_like_one_of_a_server_is_refused(world: World):

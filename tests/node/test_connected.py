@@ -24,6 +24,7 @@ from bascule.node.contract import ToolSession
 from bascule.node.ports import InputHandler
 from tests.client.peers import hangs_up, is_silent, nobody, peer
 from tests.doors.door import TASKS, Door
+from tests.loop.guest import said
 from tests.node.fakes import Doorman, FakeCaller, Sent, failed, succeeded, text
 from tests.node.fakes import cut as was_cut
 from tests.waits import SOON_SECONDS
@@ -127,6 +128,16 @@ async def test_a_session_tells_of_tools_that_changed(scene: Scene, opens: Opens)
     scene.door.world.core.changes.announce(Change(kind="tools", server_id="fs"))
     await session.tools()
     assert told.empty()
+
+
+@pytest.mark.requirement("hostcalls:own-tools:audit")
+async def test_a_call_of_an_own_tool_stands_in_the_ledger_of_the_bridge(scene: Scene, opens: Opens):
+    outcome = await opens().note_own("count", {"text": "abc"}, said("four"), 0.25)
+    event = scene.door.world.ledger.last
+    assert (event.server_id, event.tool_name, event.reason) == ("", "count", "own_tool")
+    assert (event.task_id, event.duration_ms, event.output_bytes) == ("writer", 250.0, 4)
+    assert event.arguments == {"text": "string(3)"}
+    assert (outcome.request_id, outcome.text) == (event.request_id, "four")
 
 
 async def test_limits_are_a_value_or_keywords_which_count_first(scene: Scene, opens: Opens):
@@ -555,3 +566,21 @@ async def test_a_refused_session_is_refused_when_it_is_opened(blocking: Blocking
             blocking.session(server_ids=["db"])
 
     await asyncio.to_thread(program)
+
+
+async def test_an_own_tool_that_the_server_does_not_hear_of_is_a_warning(served: Scene):
+    session = served.connect().session()
+    await session.start()
+    await served.end_server()
+    outcome = await session.note_own("count", {}, said("four"), 0.0)
+    assert outcome.text == "four"
+    assert [warning.partition(":")[0] for warning in outcome.warnings] == [
+        "the call of an own tool was not written down"
+    ]
+
+
+async def test_an_own_tool_of_a_session_that_never_opened_is_a_warning():
+    bridge = Bridge.connect(nobody(), token="bsc_token")
+    outcome = await bridge.session().note_own("count", {}, said("four"), 0.0)
+    await bridge.close()
+    assert (outcome.ok, len(outcome.warnings)) == (True, 1)

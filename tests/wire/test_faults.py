@@ -26,6 +26,7 @@ OURS = {
     "mcp_budget_exceeded",
     "mcp_outcome_unknown",
     "mcp_tool_error",
+    "tool_exec_failed",
 }
 GRPC = {
     "OK",

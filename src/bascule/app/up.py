@@ -23,6 +23,7 @@ from bascule.app.data_dir import (
     SETUP_FILE,
     published,
 )
+from bascule.app.guest_processes import GuestProcesses
 from bascule.app.instance import instance_routes
 from bascule.app.local_node import NODE_NAME, LocalNode, LocalSource
 from bascule.app.logs import hide, process_log
@@ -62,6 +63,7 @@ from bascule.doors.chat.api import ChatParts, chat_routes
 from bascule.doors.gateway.api import gateway_routes
 from bascule.doors.gateway.gateway import Gateway
 from bascule.doors.health import health_of, health_routes
+from bascule.doors.hostcalls.api import GuestRules, guest_routes
 from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
 from bascule.loop.backends import Backends
@@ -151,6 +153,8 @@ class Parts:
     hook: ApprovalHook | None = None
     figures: RecentFigures
     live: Live
+    guests: GuestProcesses
+    guest_rules: GuestRules
 
     def turned_away(self, event: AccessRefused) -> None:
         """Count and say that a request got no further than the guard."""
@@ -167,7 +171,7 @@ class Parts:
 
 async def _serve(settings: Settings, stores: Stores, announce: Announce, orders: Orders) -> None:
     data = Path(settings.data_dir)
-    rules = GuardRules(hosts=(*LOOPBACK_HOSTS, *settings.server.hosts))
+    rules = GuardRules(hosts=(*LOOPBACK_HOSTS, *settings.server.names))
     async with parts_of(settings, stores) as parts:
         app = GuardedApp(
             all_routes(parts),
@@ -176,6 +180,7 @@ async def _serve(settings: Settings, stores: Stores, announce: Announce, orders:
             on_refused=parts.turned_away,
             confirms=parts.links.confirms if settings.server.beyond_loopback else None,
         )
+        parts.guests.app = app
         async with (
             _beside(*_works(parts, orders)),
             _serving(app, settings.server, orders) as server,
@@ -246,6 +251,8 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
             hook=open_hook(stores.approvals, settings.rules(), Path(settings.data_dir)),
             figures=figures,
             live=live,
+            guests=await stack.enter_async_context(GuestProcesses()),
+            guest_rules=_guest_rules(settings),
         )
 
 
@@ -267,6 +274,11 @@ def _bridge_options(settings: Settings, stores: Stores) -> BridgeOptions:
         "secrets": stores.secrets,
         "approver": stores.approvals,
     }
+
+
+def _guest_rules(settings: Settings) -> GuestRules:
+    node = settings.node
+    return GuestRules(lists=settings.rules(), most=node.max_guests, seconds=node.guest_seconds)
 
 
 def _fleet(file: str, options: BridgeOptions) -> AgentFleet:
@@ -317,6 +329,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *_overview_routes(parts.stores, parts.figures),
         *parts.live.routes(),
         *tools_routes(parts.sessions, parts.stores.approvals, serves=_served(parts)),
+        *guest_routes(parts.sessions, parts.guests, parts.guest_rules),
         *gateway_routes(gateway, parts.origins),
         *chat_routes(parts.sessions, parts.backends, _chat_parts(parts)),
         *([] if parts.agents is None else agents_routes(parts.agents)),

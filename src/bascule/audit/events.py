@@ -17,6 +17,9 @@ from bascule.model.approval import ApprovalState
 from bascule.model.code import CallStatus
 from bascule.model.decision import Decision
 
+#: The ``reason`` of a call of a tool that is the caller's own: no server, and no policy, was asked.
+OWN_TOOL = "own_tool"
+
 
 class SessionOpened(Struct, frozen=True, kw_only=True, tag="session_opened", tag_field="event"):
     """A session was opened; ``mcp_effective_servers`` is the seeds' name for what it may use."""
@@ -114,6 +117,8 @@ class CallIntent(Struct, frozen=True, tag="call_intent", tag_field="event", gc=F
 
 class CallEvent(Struct, frozen=True, tag="call", tag_field="event", gc=False):
     """A call ended, one way or another; denials and cancellations are calls too.
+
+    One of a caller's own tool has no server, the layer ``caller`` and the reason ``own_tool``.
 
     Give the fields by position: from the sixteenth keyword on, Python passes all of them in a
     dictionary, which takes seven times as long.

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from bascule.audit.events import (
+    OWN_TOOL,
     AccessRefused,
     Act,
     CallEvent,
@@ -159,7 +160,8 @@ def _level(status: CallStatus) -> int:
 
 
 def _sentence(event: CallEvent, *, slow: bool) -> str:
-    what = "/".join(filter(None, (event.server_id, event.tool_name)))
+    own = "own tool " if event.reason == OWN_TOOL else ""
+    what = own + "/".join(filter(None, (event.server_id, event.tool_name)))
     how = "succeeded" if event.status == "ok" else event.status
     code = f" ({event.code})" if event.code else ""
     why = f": {event.layer}, {event.reason} {event.rule}".rstrip() if event.reason else ""

@@ -25,6 +25,7 @@ MAX_SERIES = 2000
 #: Tools whose names nobody but a caller has vouched for so far.
 MAX_GUESSED = 200
 OTHER = "_other"  # no server id begins with an underscore
+OWN = "_own"
 CODES = frozenset(get_args(ErrorCode))
 REASONS = frozenset(get_args(Reason)) - {"allowed"}
 #: Why a session may be refused, besides the reasons of decisions.
@@ -161,6 +162,7 @@ class Metrics:
         self._max_series = max_series
         self._tools: dict[tuple[str, str], ToolStats] = {}
         self._guessed: dict[tuple[str, str], ToolStats] = {}
+        self._own: dict[tuple[str, str], ToolStats] = {}
         self._refusals: dict[str, int] = {}
         self._turned_away: dict[str, int] = {}
         self._approvals: dict[str, int] = {}
@@ -183,9 +185,15 @@ class Metrics:
             found = self._tools[key] = self._guessed.pop(key, None) or ToolStats()
         return found
 
+    def own(self, tool: str) -> ToolStats:
+        """Return the figures of a caller's own tool, a name that nobody else vouches for."""
+        room = len(self._own) < MAX_GUESSED or (OWN, tool) in self._own
+        return self._own.setdefault((OWN, tool if room else OTHER), ToolStats())
+
     def tools(self) -> Iterator[tuple[tuple[str, str], ToolStats]]:
         """Yield the figures of every tool, by its server and its name."""
         yield from self._guessed.items()
+        yield from self._own.items()
         yield from self._tools.items()
         yield (OTHER, OTHER), self._other_tool
 
@@ -275,8 +283,7 @@ class Metrics:
         return self._other_tool if server_id == OTHER else self.tool(server_id, OTHER)
 
     def _families(self) -> Iterator[Metric]:
-        own = {**self._guessed, **self._tools, (OTHER, OTHER): self._other_tool}
-        tools = {key: stats for key, stats in own.items() if stats.calls}
+        tools = {key: stats for key, stats in self.tools() if stats.calls}
         yield from _tool_families(tools)
         yield from _server_families({**self._servers, OTHER: self._other_server})
         yield _counter(

@@ -208,8 +208,8 @@ class SqliteLedger(FileQueue):
 
     def outcome(self, ended: EndedCall) -> None:
         """Write it in a moment; refusals of a token beyond so many a minute are counted."""
-        token = ended.token_id
-        if token is None or ended.left or self._quotas.admits(token, ended.event, refusal=True):
+        token, refusal = ended.token_id, ended.status != "ok"
+        if token is None or ended.left or self._quotas.admits(token, ended.event, refusal=refusal):
             super().outcome(ended)
 
     async def newer_than(self, number: int, seconds: float) -> bool:

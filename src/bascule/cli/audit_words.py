@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
+from bascule.audit.events import OWN_TOOL
 from bascule.audit.verification import Verification
 from bascule.cli.command import shown
 from bascule.cli.table import Colour, paint
@@ -163,7 +164,7 @@ def _what(event: JsonObject) -> str:
     """Return the tool of a call, else what happened and to whom."""
     tool = "/".join(filter(None, (_text(event, "server_id"), _text(event, "tool_name"))))
     if _is_call(event):
-        return tool
+        return f"{tool} (own tool)" if event.get("reason") == OWN_TOOL else tool
     kind = _text(event, "event")
     if kind == "approval":
         return f"{_step(event)}: {tool}"

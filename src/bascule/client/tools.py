@@ -39,6 +39,8 @@ from bascule.wire.api.tools import (
     CallBody,
     OutcomeBody,
     OutputBody,
+    OwnCallBody,
+    OwnCallNoted,
     ToolsBody,
     WaitingBody,
 )
@@ -172,6 +174,13 @@ class ToolsClient:
                 elif event.event == "error":
                     raise self._api.error(0, self._api.shaped(event.data, JsonObject))
         raise Unreachable(f"{self._api.url}: the stream of a call ended without its outcome")
+
+    async def note_own(self, call: OwnCallBody) -> OwnCallNoted:
+        """Have a call of the caller's own tool written down, once; raise StrictJsonError."""
+        body = dumps(asdict(call))
+        return await self._api.ask(
+            OwnCallNoted, "POST", f"{TOOLS}/own", body=body, headers=self._headers
+        )
 
     async def explain(self, name: str) -> Explanation:
         """Explain a tool or a server."""

@@ -23,6 +23,7 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError, SessionRefused
 from bascule.lifetime import Lifetime
 from bascule.model.session import SessionRequest
+from bascule.model.task import TaskRecord
 from bascule.node.bridge.core import BridgeCore
 from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.session import Session
@@ -112,6 +113,13 @@ class Sessions(Lifetime):
         policy = None if task is None else task.mcp
         admitted(registry, policy, principal.person, acting=principal.acts_for_users)
 
+    def task_of(self, principal: Principal) -> TaskRecord:
+        """Return the record of a token's task; raise SessionRefused where there is none."""
+        found = self._bridge.snapshot.tasks.get(principal.task_id or "")
+        if found is None:
+            raise self._unknown_task(principal)
+        return found
+
     def of(self, principal: Principal, *requests: SessionRequest) -> Use:
         """Return a token's session for the time of one request; entering raises SessionRefused.
 
@@ -134,15 +142,13 @@ class Sessions(Lifetime):
         task = principal.task_id
         if task is None:
             words = "a caller over the network needs a task"
-            raise self._refused(principal, "task_required", words)
+            raise self.refused(principal, "task_required", words)
         own, key = self._held.get(principal.token_id, {}), (principal.person, task, requests)
         held = own.get(key)
         if held is not None:
             return held, None
-        # The registry's other tasks are none of a client's business: no list of them here.
         if task not in self._bridge.snapshot.tasks:
-            words = f"the token's task {task!r} does not exist"
-            raise self._refused(principal, "unknown_task", words)
+            raise self._unknown_task(principal)
         leaving = self._leaving(principal, own)
         opening = _opening(principal, task, requests or (SessionRequest(),))
         standing = partial(self._lives, principal.token_id)
@@ -151,7 +157,12 @@ class Sessions(Lifetime):
         self._held.setdefault(principal.token_id, own)[key] = held
         return held, evicted
 
-    def _refused(self, principal: Principal, reason: str, message: str) -> SessionRefused:
+    def _unknown_task(self, principal: Principal) -> SessionRefused:
+        # The registry's other tasks are none of a client's business: no list of them here.
+        words = f"the token's task {principal.task_id!r} does not exist"
+        return self.refused(principal, "unknown_task", words)
+
+    def refused(self, principal: Principal, reason: str, message: str) -> SessionRefused:
         """Write down a session that is refused before the bridge hears of it."""
         refusal = SessionRefused(reason, message)
         self._bridge.note_refused(
@@ -175,7 +186,7 @@ class Sessions(Lifetime):
         idle = [key for key, one in held.items() if one.users == 0]
         if not idle:
             words = f"the token has {len(held)} sessions in use, each with a narrowing of its own"
-            self._refused(principal, "too_many_sessions", words)
+            self.refused(principal, "too_many_sessions", words)
             raise Refused("mcp_budget_exceeded", words, headers={"Retry-After": "1"})
         return min(idle, key=lambda key: held[key].used_at)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -48,6 +48,13 @@ _SHOWN_ARGUMENTS = 4_000
 SHOWN_CALL = 65_536
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
 _MAX_NAME = 64
+#: For how long a conversation that is cancelled waits until its tool is written down, in seconds.
+_LAST_WORD = 0.1
+_ABANDONED = Failed(
+    error=failure("mcp_outcome_unknown", "the conversation ended while the tool ran"),
+    request_id="",
+    revision=0,
+)
 
 
 class Planned(Struct, frozen=True, kw_only=True):
@@ -217,10 +224,24 @@ class Caller(Struct, frozen=True, kw_only=True, eq=False):
         return await self._unoffered(plan.name, plan.refused)
 
     async def _ran(self, name: str, arguments: JsonObject, max_output_bytes: int) -> Outcome:
-        """Run a tool of the caller's own."""
+        """Run a tool of the caller's own, and have it written down, however it ends."""
         if self.own_tools is None:
             raise AssertionError("only what can be run here is planned")
-        return await self.own_tools.run(name, arguments, max_output_bytes=max_output_bytes)
+        started = self.clock.monotonic()
+        try:
+            outcome = await self.own_tools.run(name, arguments, max_output_bytes=max_output_bytes)
+        except asyncio.CancelledError:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_WORD):
+                    await self._note(name, arguments, _ABANDONED, started)
+            raise
+        return await self._note(name, arguments, outcome, started)
+
+    async def _note(
+        self, name: str, arguments: JsonObject, outcome: Outcome, started: float
+    ) -> Outcome:
+        seconds = self.clock.monotonic() - started
+        return await self.session.note_own(name, arguments, outcome, seconds)
 
     async def _unoffered(self, name: str, refused: Failure) -> Outcome:
         """Answer a call of what was not offered as the bridge would; it is never made.

@@ -157,6 +157,12 @@ class BlockingSession(BlockingLifetime):
         )
         return self._run(work)
 
+    def note_own(
+        self, name: str, arguments: Mapping[str, object] | None, outcome: Outcome, seconds: float
+    ) -> Outcome:
+        """Write down and count a call of a tool that is the caller's own; return it with its id."""
+        return self._run(self._session.note_own(name, arguments, outcome, seconds))
+
     def explain(self, name: str) -> Explanation:
         """Explain a tool or a server from what was listed: readable when printed, an object too."""
         return self._ask(lambda: self._session.explain(name))

@@ -20,7 +20,7 @@ from bascule.client.http import ApiClient, Unreachable
 from bascule.client.snapshots import RegistrySnapshots
 from bascule.client.tools import Identity, identity
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.errors import ServerUnavailable, SessionRefused
+from bascule.errors import BasculeError, ServerUnavailable, SessionRefused
 from bascule.lifetime import Lifetime
 from bascule.model.approval import Approving
 from bascule.model.call import NO_LIMITS, CallLimits, LimitOptions, Progress
@@ -29,6 +29,7 @@ from bascule.model.outcome import Failed, Failure, Outcome, failure
 from bascule.model.snapshot import Snapshot
 from bascule.model.status import ServerStatus
 from bascule.node.bridge.opening import Opening, SessionOptions, opening_of
+from bascule.node.bridge.own_call import unnoted
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.changes import Changes, OnChange, Unsubscribe
 from bascule.node.contract import AnyBridge, ToolSession
@@ -267,6 +268,16 @@ class ConnectedSession(Lifetime):
         if self._opened is None:
             return Failed(error=problem, request_id="", revision=0)
         return self._opened.decline(name, arguments, problem)
+
+    async def note_own(
+        self, name: str, arguments: Mapping[str, object] | None, outcome: Outcome, seconds: float
+    ) -> Outcome:
+        """Write down and count a call of a tool that is the caller's own, where calls are."""
+        try:
+            session = await self._session()
+        except BasculeError as error:
+            return unnoted(outcome, error)
+        return await session.note_own(name, arguments, outcome, seconds)
 
     async def start(self) -> None:
         """Open the session: whether it is refused is known then."""

@@ -81,6 +81,16 @@ class ToolSession(Announcing, Protocol):
         """Write down a call that a door does not make, and return it as failed."""
         ...
 
+    async def note_own(
+        self, name: str, arguments: Mapping[str, object] | None, outcome: Outcome, seconds: float
+    ) -> Outcome:
+        """Write down and count a call of a tool that is the caller's own, and ran here.
+
+        Returns the outcome under the id that it is written down with; where it could not be
+        written down, with a warning.
+        """
+        ...
+
     async def start(self) -> None:
         """Learn now whether the session is refused; any number of times."""
         ...

@@ -34,10 +34,12 @@ from bascule.model.outcome import (
 )
 from bascule.model.status import Change, ServerStatus
 from bascule.node.bridge.opening import Opening
+from bascule.node.bridge.own_call import noted, unnoted
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.changes import Changes, OnChange, Unsubscribe
 from bascule.policy.budget import Budget, Exceeded
 from bascule.policy.merging import merged
+from bascule.wire.api.tools import OwnCallBody
 from bascule.wire.faults import failure_of
 from bascule.wire.strict_json import StrictJsonError
 
@@ -233,6 +235,16 @@ class RemoteSession(Lifetime):
         """Return a call that a door does not make; the server is not told of it."""
         del name, arguments
         return self._failed(problem)
+
+    async def note_own(
+        self, name: str, arguments: Mapping[str, object] | None, outcome: Outcome, seconds: float
+    ) -> Outcome:
+        """Tell the server of a call of a tool that is the caller's own, so that it is written."""
+        try:
+            told = await self._client.note_own(OwnCallBody.of(name, arguments, outcome, seconds))
+        except (StrictJsonError, ApiError, Unreachable) as error:
+            return unnoted(outcome, error)
+        return noted(outcome, told.request_id, told.revision)
 
     def read_output(self, handle: str, start: int = 0, end: int | None = None) -> str:
         """Raise: what was cut is kept at the server."""

@@ -1,9 +1,9 @@
 """The node's own rules: what records may read and start on this machine.
 
 Records come from a registry that others may write; these rules belong to whoever runs the node,
-and no record can widen them. Of the lists of what may be read and started None means "no rule"
-while all three are None, and "nothing" as soon as one is set: whoever writes one list means to
-contain records, and the other two would be the way out.
+and no record can widen them. Of the lists of what may be read, started and run None means "no rule"
+while all of them are None, and "nothing" as soon as one is set: whoever writes one list means to
+contain records, and the others would be the way out.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _WHAT = {
     "variables": "read no variable but PATH",
     "executables": "start no program",
     "files": "read no file",
+    "guests": "run no WASM module",
 }
 
 
@@ -36,6 +37,7 @@ _PROXY = rf"^({FROM_ENVIRONMENT}|http://[A-Za-z0-9._-]+(:[0-9]+)?/?|http://\[[0-
 class NodeLists(Struct, frozen=True, kw_only=True):
     """What the operator allows. Entries are names or paths with ``*`` (any run) and ``?``.
 
+    ``guests`` are the WASM modules that tasks may run in a process of the node.
     ``egress`` is the exception in kind: it adds to what every node may reach, which is the public
     internet. Its entries are host names, IP addresses and networks (``10.1.0.0/16``). ``proxy`` is
     what remote servers and backends are reached through: a URL, or ``environment``. The last two
@@ -45,6 +47,7 @@ class NodeLists(Struct, frozen=True, kw_only=True):
     variables: tuple[str, ...] | None = None
     executables: tuple[str, ...] | None = None
     files: tuple[str, ...] | None = None
+    guests: tuple[str, ...] | None = None
     egress: tuple[str, ...] = ()
     proxy: Annotated[str, Meta(pattern=_PROXY)] | None = None
     homes_max_mb: Annotated[int, Meta(ge=0)] = 5120
@@ -56,6 +59,7 @@ class NodeLists(Struct, frozen=True, kw_only=True):
             variables=self.variables,
             executables=self.executables,
             files=self.files,
+            guests=self.guests,
             egress=self.egress,
         )
 
@@ -96,14 +100,17 @@ class NodeRules(NodeLists, frozen=True, kw_only=True):
         """Say whether a record may read this file; the path has no links left in it."""
         return covers(self._effective(self.files), real_path)
 
+    def allows_guest(self, real_path: str) -> bool:
+        """Say whether a task may run this module; the path has no links left in it."""
+        return covers(self._effective(self.guests), real_path)
+
     def listed_executables(self) -> tuple[str, ...] | None:
         """Return the entries of the list of executables; None where any program is started."""
         return self._effective(self.executables)
 
     def _effective(self, entries: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """Return a list as it counts: one that is absent is empty as soon as another is set."""
-        lists = (self.variables, self.executables, self.files)
-        if entries is None and any(given is not None for given in lists):
+        if entries is None and any(getattr(self, name) is not None for name in _WHAT):
             return ()
         return entries
 

@@ -9,11 +9,13 @@ from typing import Any
 from msgspec import Struct
 from wasmtime import wat2wasm
 
-from bascule.doors.hostcalls.engine import GuestEngine
+from bascule.doors.hostcalls.engine import Engines, GuestEngine
 from bascule.doors.hostcalls.guest import Exit
-from bascule.doors.hostcalls.host import Host, LogLine, Output, Stream
+from bascule.doors.hostcalls.host import GuestLimits, Host, LogLine, Output, Stream
 
 PATIENT = 30.0
+#: Shared by all tests of a process, as by all guests of a node.
+ENGINES = Engines()
 
 
 class Ran(Struct, frozen=True):
@@ -47,7 +49,7 @@ class Ran(Struct, frozen=True):
 async def run_wat(text: str, *, engine: GuestEngine | None = None, **host: Any) -> Ran:
     """Run a guest to its end."""
     heard: list[Output | LogLine] = []
-    engine = engine or GuestEngine()
+    engine = engine or ENGINES.of(host.get("limits", GuestLimits()))
     program = engine.load(bytes(wat2wasm(text)))
     async with asyncio.timeout(PATIENT):
         found = await engine.run(program, Host(listener=heard.append, **host))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from bascule.doors.hostcalls.engine import BadModule, GuestEngine
 from bascule.doors.hostcalls.host import GuestLimits, LogLine, Output
 from tests.doors.hostcalls.running import run_wat
 
@@ -37,8 +36,3 @@ async def test_what_a_guest_logs_and_writes_is_heard_in_its_order():
 async def test_time_ends_a_guest_wherever_it_is(text: str):
     found = await run_wat(text, limits=GuestLimits(seconds=0.05))
     assert found.exit.reason == "timeout"
-
-
-def test_a_text_is_no_module():
-    with pytest.raises(BadModule, match="no WASM module"):
-        GuestEngine().load(b"(module)")

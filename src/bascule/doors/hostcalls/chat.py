@@ -27,6 +27,7 @@ from bascule.doors.hostcalls.handles import Handle, Kind
 from bascule.doors.hostcalls.parameters import ChatParameters, read_parameter
 from bascule.doors.hostcalls.responses import ChatResponse, StreamedResponse, WholeResponse
 from bascule.errors import BasculeError
+from bascule.loop.offer import NameTaken
 from bascule.model.json import JsonObject, JsonValue
 from bascule.model.session import SessionRequest
 from bascule.wire.task_config import HOST_ONLY_PREFIX
@@ -184,16 +185,23 @@ def _whole(guest: Guest, conversation: Conversation, learn: Learn) -> int:
     response = WholeResponse(guest, metrics=conversation.measures)
     number = guest.handles.add(response)
     try:
-        ending = guest.crossing.wait(conversation.hold)
-    except BasculeError as error:
-        response.answered(failed_body(error))
+        _hold(guest, conversation, learn, response)
     except BaseException:
         cchat_close(guest, number)
         raise
+    return number
+
+
+def _hold(guest: Guest, conversation: Conversation, learn: Learn, response: WholeResponse) -> None:
+    try:
+        ending = guest.crossing.wait(conversation.hold)
+    except NameTaken:
+        raise Fault(Errno.EEXIST) from None
+    except BasculeError as error:
+        response.answered(failed_body(error))
     else:
         learn(ending)
         response.answered(ending.body(), ending.conclusion.usage)
-    return number
 
 
 def _stream(guest: Guest, conversation: Conversation, learn: Learn) -> int:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from enum import IntFlag
-from functools import partial
+from functools import lru_cache, partial
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bascule.audit.ledger import MemoryLedger
+from bascule.clock import Clock
 from bascule.doors.chat.errors import tell_error
 from bascule.doors.hostcalls.abi import Errno, Fault
 from bascule.doors.hostcalls.guest import Guest
@@ -22,7 +24,6 @@ from bascule.loop.answer import bascule_object, completion_object
 from bascule.loop.backends import Chosen
 from bascule.loop.budgets import LoopSettings
 from bascule.loop.events import Conclusion, Tell, unheard
-from bascule.loop.offer import NameTaken
 from bascule.loop.request import BadChat, read_chat
 from bascule.loop.turns import converse, single_turn
 from bascule.model.json import JsonObject, JsonValue
@@ -98,25 +99,21 @@ class Conversation(Struct, frozen=True, kw_only=True, eq=False):
         return Flags.METRICS in self.flags
 
     async def hold(self, tell: Tell = unheard) -> Ending:
-        """Hold it to its end; raise BasculeError, or -EACCES and -EEXIST for its tools."""
+        """Hold it to its end; raise BasculeError, or -EACCES for its servers."""
         host = self.guest.host
         chosen = await self._chosen(host)
         chat = read_chat({**self._request(), "model": chosen.model})
         async with tools_for(host, self.parameters.narrowing) as session:
             settings = self.parameters.applied(_settings(host, session))
-            held = self._way()
-            try:
-                conclusion = await held(
-                    chat,
-                    session,
-                    chosen.upstream,
-                    settings=settings,
-                    tell=tell,
-                    clock=host.clock,
-                    metrics=host.metrics,
-                )
-            except NameTaken:
-                raise Fault(Errno.EEXIST) from None
+            conclusion = await self._way()(
+                chat,
+                session,
+                chosen.upstream,
+                settings=settings,
+                tell=tell,
+                clock=host.clock,
+                metrics=host.metrics,
+            )
         self.guest.usage.calls += len(conclusion.calls)
         return Ending(conclusion, chosen, chat.wants_usage)
 
@@ -166,11 +163,17 @@ async def tools_for(host: Host, request: SessionRequest) -> AsyncGenerator[ToolS
     elif request.enabled or request.server_ids:
         raise Fault(Errno.EACCES)
     else:
-        session = Bridge.open(Snapshot(), clock=host.clock).open_session(_NO_SERVERS)
+        session = _nowhere(host.clock).open_session(_NO_SERVERS)
     try:
         yield session
     finally:
         await session.close()
+
+
+@lru_cache(maxsize=1)
+def _nowhere(clock: Clock) -> Bridge:
+    """Return a bridge that leads nowhere, and writes nothing down; to make one takes a while."""
+    return Bridge.open(Snapshot(), clock=clock, ledger=MemoryLedger(limit=0))
 
 
 def _settings(host: Host, session: ToolSession) -> LoopSettings:

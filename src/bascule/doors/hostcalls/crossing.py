@@ -25,7 +25,9 @@ class Ended(Exception):
 class Crossing:
     """One guest's way to the loop and back."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, halted: Callable[[], bool]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, halted: Callable[[], bool] = lambda: False
+    ) -> None:
         self._loop = loop
         #: Says whether the code that waits is to stop, though the guest goes on.
         self._halted = halted

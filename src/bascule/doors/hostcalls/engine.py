@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Final
 
-from wasmtime import (
-    Caller,
-    Config,
-    Engine,
-    FuncType,
-    InstancePre,
-    Linker,
-    Module,
-    ValType,
-    WasmtimeError,
-)
+from wasmtime import Config, Engine, Linker, Module, WasmtimeError
 
 from bascule.doors.hostcalls import basics, chat, readiness, tools, wasi
-from bascule.doors.hostcalls.abi import ABSENT, IMPORTS, MODULES, Errno, Fault
-from bascule.doors.hostcalls.crossing import Ended
+from bascule.doors.hostcalls.abi import ABSENT, IMPORTS, MODULES, Errno
 from bascule.doors.hostcalls.epochs import Ticker
-from bascule.doors.hostcalls.guest import Exit, Guest, current
-from bascule.doors.hostcalls.host import Host
-from bascule.errors import BasculeError
+from bascule.doors.hostcalls.guest import Exit, Guest
+from bascule.doors.hostcalls.host import GuestLimits, Host
+from bascule.doors.hostcalls.host_functions import Hostcall, HostFunctions
+from bascule.doors.hostcalls.module_cache import ModuleCache
+from bascule.doors.hostcalls.program import BadModule, Program, cause, check_form, program_of
 
 logger = logging.getLogger(__name__)
 
-MAX_MODULE_BYTES: Final = 64 * 1024 * 1024
-_CORE: Final = b"\0asm\x01\0\0\0"
-_COMPONENT: Final = b"\0asm\x0d\0\x01\0"
-_TYPES: Final = {"i": ValType.i32, "l": ValType.i64}
-#: A host call: the guest and its numbers in, a number or nothing out.
-Hostcall: TypeAlias = Callable[..., int | None]
+#: How many programs are kept ready, those used last.
+_MOST_PROGRAMS: Final = 16
+#: Changes with whatever changes the code that is compiled, besides the engine's version.
+_SETTINGS: Final = "1"
 
 CALLS: Mapping[str, Hostcall] = {
     "time_now_ms": basics.time_now_ms,
@@ -62,34 +55,78 @@ CALLS: Mapping[str, Hostcall] = {
 }
 
 
-class BadModule(BasculeError):
-    """A module that cannot be run here, and why."""
-
-    code = "bad_module"
-
-
 class GuestEngine:
-    """Compiles modules and runs them."""
+    """Compiles modules and runs them. With ``fuel`` it counts instructions, which costs time."""
 
-    def __init__(self, *, fuel: bool = False) -> None:
+    def __init__(self, *, fuel: bool = False, cache: ModuleCache | None = None) -> None:
         self._engine = Engine(_config(fuel=fuel))
-        self._linker = _linker(self._engine)
+        self._linker = Linker(self._engine)
+        self._functions = _functions(self._linker)
         self._ticker = Ticker(self._engine)
+        self._cache = cache
+        self._salt = f"{version('wasmtime')} {_SETTINGS} {fuel}\0".encode()
+        self._programs: OrderedDict[str, Program] = OrderedDict()
+        self._lock = threading.Lock()
 
-    def load(self, content: bytes) -> InstancePre:
-        """Compile a module; raise BadModule for what is none, or needs what there is not."""
-        _check_form(content)
+    def load(self, content: bytes) -> Program:
+        """Compile a module, once; raise BadModule for what is none, or needs what there is not.
+
+        It takes seconds for a large one: not to be done on the loop's thread.
+        """
+        check_form(content)
+        name = hashlib.sha256(self._salt + content).hexdigest()
+        with self._lock:
+            program = self._programs.get(name) or self._made(name, content)
+            self._programs[name] = program
+            self._programs.move_to_end(name)
+            while len(self._programs) > _MOST_PROGRAMS:
+                self._programs.popitem(last=False)
+        return program
+
+    async def run(self, program: Program, host: Host) -> Exit:
+        """Run a guest to its end; raise BadModule if it needs more memory than it may have."""
+        program.check_memory(host.limits)
+        with self._ticker.running():
+            return await Guest(self._engine, program.instances, host).run()
+
+    def _made(self, name: str, content: bytes) -> Program:
+        return program_of(self._kept(name) or self._compiled(name, content), content, self._linker)
+
+    def _kept(self, name: str) -> Module | None:
+        code = None if self._cache is None else self._cache.load(name)
+        if code is None:
+            return None
+        try:
+            return Module.deserialize(self._engine, code)
+        except WasmtimeError as error:
+            logger.warning("a compiled module is of no use here; compiling anew: %s", cause(error))
+            return None
+
+    def _compiled(self, name: str, content: bytes) -> Module:
         try:
             module = Module(self._engine, content)
         except WasmtimeError as error:
-            raise BadModule(f"the module is not valid: {_first_line(error)}") from None
-        _check_imports(module)
-        return self._linker.instantiate_pre(module)
+            raise BadModule.of(error) from None
+        if self._cache is not None:
+            self._cache.keep(name, bytes(module.serialize()))
+        return module
 
-    async def run(self, program: InstancePre, host: Host) -> Exit:
-        """Run a guest to its end."""
-        with self._ticker.running():
-            return await Guest(self._engine, program, host).run()
+
+class Engines:
+    """The engine for each kind of limits: the one that counts is made when it is first needed."""
+
+    def __init__(self, cache: ModuleCache | None = None) -> None:
+        self._cache = cache
+        self._made: dict[bool, GuestEngine] = {}
+        self._lock = threading.Lock()
+
+    def of(self, limits: GuestLimits) -> GuestEngine:
+        """Return the engine for guests with these limits."""
+        fuel = limits.fuel is not None
+        with self._lock:
+            if fuel not in self._made:
+                self._made[fuel] = GuestEngine(fuel=fuel, cache=self._cache)
+            return self._made[fuel]
 
 
 def _config(*, fuel: bool) -> Config:
@@ -99,78 +136,23 @@ def _config(*, fuel: bool) -> Config:
     config.wasm_threads = False  # atomic waits end by no epoch
     config.wasm_memory64 = False
     config.wasm_multi_memory = False
+    config.wasm_gc = False  # its heap is held to no limit, and so is that of exceptions
+    config.wasm_exceptions = False
+    config.wasm_function_references = False
+    config.wasm_stack_switching = False
+    config.wasm_custom_page_sizes = False
     return config
 
 
-def _linker(engine: Engine) -> Linker:
-    linker = Linker(engine)
-    linker.define_wasi()
-    linker.allow_shadowing = True
+def _functions(linker: Linker) -> HostFunctions:
+    functions = HostFunctions(linker)
     for name, letters in wasi.IMPORTS.items():
-        call = _guarded(wasi.CALLS[name], wasi.EIO)
-        linker.define_func(wasi.MODULE, name, _type(letters), call, access_caller=True)
+        functions.define(wasi.MODULE, name, letters, wasi.CALLS[name], wasi.answer)
     for name, letters in {**IMPORTS, **ABSENT}.items():
-        call = _guarded(CALLS.get(name, _absent), None if letters.endswith("-") else -Errno.EIO)
         for module in MODULES:
-            linker.define_func(module, name, _type(letters), call, access_caller=True)
-    return linker
-
-
-def _type(letters: str) -> FuncType:
-    kinds = [_TYPES[letter]() for letter in letters if letter in _TYPES]
-    if letters.endswith("-"):
-        return FuncType(kinds, [])
-    return FuncType(kinds[:-1], kinds[-1:])
-
-
-def _guarded(call: Hostcall, broken: int | None) -> Callable[..., Any]:
-    """Return a host call for the engine.
-
-    No exception leaves it: wasmtime-py keeps the last one in one place for all threads, and might
-    raise it in another guest.
-    """
-
-    def guarded(caller: Caller, *numbers: int) -> int | None:
-        guest = current()
-        try:
-            guest.called_by(caller)
-            return call(guest, *numbers)
-        except Fault as fault:
-            return -fault.errno
-        except Ended:
-            guest.stop()
-        except Exception:
-            logger.exception("a host call failed")
-        return broken
-
-    return guarded
+            functions.define(module, name, letters, CALLS.get(name, _absent), int.__neg__)
+    return functions
 
 
 def _absent(_guest: Guest, *_numbers: int) -> int:
     return -Errno.ENOSYS
-
-
-def _check_form(content: bytes) -> None:
-    if len(content) > MAX_MODULE_BYTES:
-        most = MAX_MODULE_BYTES // (1024 * 1024)
-        raise BadModule(f"the module has {len(content):,} bytes; at most {most} MiB are taken")
-    if content.startswith(_COMPONENT):
-        raise BadModule("this is a component; build a core module (target wasm32-wasip1)")
-    if not content.startswith(_CORE):
-        raise BadModule("this is no WASM module: it does not begin with \\0asm, version 1")
-
-
-def _check_imports(module: Module) -> None:
-    known = {*IMPORTS, *ABSENT}
-    missing = [
-        f"{one.module}.{one.name}"
-        for one in module.imports
-        if (one.module in MODULES and one.name not in known)
-        or one.module not in {*MODULES, wasi.MODULE}
-    ]
-    if missing:
-        raise BadModule(f"the module imports what there is not: {', '.join(missing)}")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]

@@ -26,7 +26,7 @@ _Callback = ctypes.CFUNCTYPE(
     ctypes.POINTER(ctypes.c_uint64),
     ctypes.POINTER(bindings.wasmtime_update_deadline_kind_t),
 )
-_new_error: Callable[[bytes], Any] = bindings.wasmtime_error_new  # pyright: ignore[reportUnknownMemberType]
+_new_error: Any = bindings.wasmtime_error_new  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 _NO_FINALIZER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)()
 
 

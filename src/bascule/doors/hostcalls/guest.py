@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from typing import Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 from wasmtime import (
     Caller,
     Engine,
-    ExitTrap,
     Func,
     Instance,
     InstancePre,
@@ -21,7 +20,6 @@ from wasmtime import (
     Table,
     Trap,
     TrapCode,
-    WasiConfig,
     WasmtimeError,
 )
 
@@ -34,11 +32,21 @@ from bascule.doors.hostcalls.memory import GuestMemory
 
 logger = logging.getLogger(__name__)
 
-ENTRY = "_start"
+ENTRY: Final = "_start"
 #: In this order: what C's linker exports, what AssemblyScript's does.
-_TABLES = ("__indirect_function_table", "table")
+_TABLES: Final = ("__indirect_function_table", "table")
+_MOST_TABLES: Final = 16
+_MOST_TABLE_ELEMENTS: Final = 100_000
+#: What the engine's names do not say as others do.
+_TRAPS: Final = {
+    TrapCode.MEMORY_OUT_OF_BOUNDS: "out of bounds memory access",
+    TrapCode.TABLE_OUT_OF_BOUNDS: "out of bounds table access",
+    TrapCode.BAD_SIGNATURE: "indirect call of a function of another type",
+    TrapCode.BAD_CONVERSION_TO_INTEGER: "invalid conversion to integer",
+}
+_LONGEST_NAME: Final = 80
 #: How long a thread that was told to end is waited for; it has nothing left to wait for itself.
-_END_SECONDS = 5.0
+_END_SECONDS: Final = 5.0
 Reason = Literal[
     "exited", "trapped", "out_of_fuel", "output_limit", "timeout", "interrupted", "failed"
 ]
@@ -88,6 +96,7 @@ class Guest:
         self._memory: GuestMemory | None = None
         self._ending: Ending | None = None
         self._exit_code: int | None = None
+        self._failed: set[str] = set()
         self.crossing = Crossing(asyncio.get_running_loop(), self._is_abandoned)
 
     # --- the loop's side
@@ -153,13 +162,15 @@ class Guest:
 
     def _prepare(self, store: Store) -> None:
         limits = self.host.limits
-        store.set_limits(memory_size=limits.memory_bytes, instances=1, tables=16, memories=1)
+        store.set_limits(
+            memory_size=limits.memory_bytes,
+            table_elements=_MOST_TABLE_ELEMENTS,
+            instances=1,
+            tables=_MOST_TABLES,
+            memories=1,
+        )
         if limits.fuel is not None:
             store.set_fuel(limits.fuel)
-        wasi = WasiConfig()
-        wasi.argv = ("guest", *self.host.args)
-        wasi.env = self.host.env
-        store.set_wasi(wasi)
         epochs.watch(store, self.is_to_end)
         _here.guest = self
         self._store = store
@@ -172,10 +183,10 @@ class Guest:
             if isinstance(entry, Func):
                 entry(store)
             found = Exit(reason="exited")
-        except ExitTrap as ended:
-            found = Exit(reason="exited", code=ended.code)
-        except (Trap, WasmtimeError) as trap:
+        except Trap as trap:
             found = _trapped(trap)
+        except WasmtimeError as error:
+            found = Exit(reason="trapped", code=1, message=str(error).splitlines()[0])
         return self._explained(found)
 
     def _explained(self, found: Exit) -> Exit:
@@ -206,22 +217,35 @@ class Guest:
 
     def say(self, said: Output | LogLine) -> None:
         """Let whoever listens hear something; a guest that says more than it may is ended."""
-        self.usage.output_bytes += len(said.data if isinstance(said, Output) else said.text)
+        self.usage.output_bytes += len(
+            said.data if isinstance(said, Output) else said.text.encode()
+        )
         if self.usage.output_bytes > self.host.limits.output_bytes:
             self.end("output_limit")
             raise Ended
         self.host.listener(said)
 
     def exit(self, code: int) -> None:
-        """End the guest with a code, from inside one of its tools."""
+        """End the guest with a code of its own; nothing is done for it any more."""
         if self._exit_code is None and self._ending is None:
             self._exit_code = code
         self.crossing.end()
 
-    def stop(self) -> None:
-        """Have the engine look at once: the guest's code goes on for no further instruction."""
-        if self._store is not None:
-            self._store.set_epoch_deadline(0)
+    def enters(self, caller: Any) -> None:
+        """Begin a host call; raise Ended if there is to be none any more.
+
+        A guest that calls in its start function is not made yet, and is asked for its memory.
+        """
+        if self.is_to_end():
+            raise Ended
+        if self._memory is None:
+            self._take_memory(Caller(caller).get("memory"))
+
+    def complains(self, name: str) -> bool:
+        """Say whether a host call fails for the first time: a guest cannot fill the host's log."""
+        is_new = name not in self._failed
+        self._failed.add(name)
+        return is_new
 
     @property
     def store(self) -> Store:
@@ -236,11 +260,6 @@ class Guest:
         if self._memory is None:
             raise Fault(Errno.EFAULT)
         return self._memory
-
-    def called_by(self, caller: Caller) -> None:
-        """Know the memory of a guest that calls while it is being made: in its start function."""
-        if self._memory is None:
-            self._take_memory(caller.get("memory"))
 
     def _adopt(self, instance: Instance) -> None:
         self._exports = instance
@@ -279,13 +298,22 @@ def current() -> Guest:
     return guest
 
 
-def _trapped(trap: Trap | WasmtimeError) -> Exit:
-    if isinstance(trap, Trap):
-        if trap.trap_code == TrapCode.OUT_OF_FUEL:
-            return Exit(reason="out_of_fuel", code=1, message="its fuel is used up")
-        name = "" if trap.trap_code is None else trap.trap_code.name.lower().replace("_", " ")
-        return Exit(reason="trapped", code=1, message=name or trap.message)
-    return Exit(reason="trapped", code=1, message=str(trap).splitlines()[0])
+def _trapped(trap: Trap) -> Exit:
+    code = trap.trap_code
+    if code == TrapCode.OUT_OF_FUEL:
+        return Exit(reason="out_of_fuel", code=1, message="its fuel is used up")
+    if code is None:
+        return Exit(reason="trapped", code=1, message=trap.message.splitlines()[0])
+    what = _TRAPS.get(code) or code.name.lower().replace("_", " ")
+    return Exit(reason="trapped", code=1, message=what + _place(trap))
+
+
+def _place(trap: Trap) -> str:
+    """Return the name of the guest's function that trapped, if it has one that can be shown."""
+    name = next((frame.func_name for frame in trap.frames), None)
+    if not name or not name.isprintable():
+        return ""
+    return f" in {name[:_LONGEST_NAME]}"
 
 
 def _settle(over: asyncio.Future[Exit], found: Exit) -> None:

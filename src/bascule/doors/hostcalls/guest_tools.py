@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from msgspec import Struct
-from wasmtime import ExitTrap, Func, FuncType, Trap, ValType, WasmtimeError
+from wasmtime import Func, FuncType, Trap, ValType, WasmtimeError
 
 from bascule.doors.hostcalls.abi import MASK, Errno, Fault
 from bascule.doors.hostcalls.crossing import Ended
@@ -146,9 +146,6 @@ class GuestTools:
             return self._arena.run(guest, tool, arguments, most)
         except Fault as fault:
             raise _Failed(f"tool rc: {-fault.errno}") from None
-        except ExitTrap as ended:
-            guest.exit(ended.code)
-            raise Ended from None
         except (Trap, WasmtimeError) as trap:
             if guest.crossing.ended:
                 raise Ended from None

@@ -43,7 +43,7 @@ class GuestMemory:
         if length & _SIGN:
             raise Fault(Errno.EINVAL)
         if not length:
-            self._check(pointer, 0)
+            self.check(pointer, 0)
             return b""
         return ctypes.string_at(self._at(pointer, length), length)
 
@@ -72,7 +72,7 @@ class GuestMemory:
         capacity = self.u32(length_pointer)
         if capacity & _SIGN:
             raise Fault(Errno.EINVAL)
-        self._check(pointer, capacity)
+        self.check(pointer, capacity)
         return Window(pointer & MASK, capacity, length_pointer & MASK)
 
     def answer(self, window: Window, data: bytes) -> int:
@@ -87,7 +87,8 @@ class GuestMemory:
         self.write(window.pointer, data)
         return len(data)
 
-    def _check(self, pointer: int, length: int) -> int:
+    def check(self, pointer: int, length: int) -> int:
+        """Return where so many bytes begin, or -EFAULT."""
         start = pointer & MASK
         if start + length > self.size:
             raise Fault(Errno.EFAULT)
@@ -95,5 +96,5 @@ class GuestMemory:
 
     def _at(self, pointer: int, length: int) -> int:
         """Return the address of so many bytes (not none), or -EFAULT."""
-        start = self._check(pointer, length)
+        start = self.check(pointer, length)
         return ctypes.addressof(self._memory.data_ptr(self._store).contents) + start

@@ -11,7 +11,6 @@ from functools import partial
 from typing import ClassVar, Final
 
 import msgspec
-from msgspec import Struct
 
 from bascule.doors.hostcalls.abi import Errno, Fault
 from bascule.doors.hostcalls.crossing import Crossing
@@ -25,7 +24,9 @@ from bascule.doors.hostcalls.handles import (
     Handle,
     Kind,
 )
-from bascule.model.json import JsonObject, JsonValue, is_array, is_object
+from bascule.doors.hostcalls.parameters import read_parameter
+from bascule.model.json import JsonObject, is_array, is_object
+from bascule.wire.strict_json import StrictJsonError, loads
 
 _EVENTS: Final = {
     EPOLLIN: "EPOLLIN",
@@ -212,8 +213,8 @@ def spear_fd_ctl(guest: Guest, number: int, command: int, pointer: int, length_p
 def _set_flags(handle: Handle, sent: bytes) -> None:
     """Set and clear flags; those that there are not change nothing, as in Spear."""
     try:
-        found: JsonValue = msgspec.json.decode(sent)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = loads(sent)
+    except StrictJsonError:
         raise Fault(Errno.EINVAL) from None
     if not is_object(found):
         return
@@ -223,19 +224,8 @@ def _set_flags(handle: Handle, sent: bytes) -> None:
             handle.nonblocking = value
 
 
-class _Parameter(Struct):
-    key: str
-    value: JsonValue
-
-
 def _set_param(handle: Handle, sent: bytes) -> None:
-    try:
-        found = msgspec.json.decode(sent, type=_Parameter)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Fault(Errno.EIO) from None
-    if not found.key:
-        raise Fault(Errno.EIO)
-    handle.set_param(found.key, found.value)
+    handle.set_param(*read_parameter(sent))
 
 
 def _flags(handle: Handle) -> JsonObject:

@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from bascule.asgi.errors import Refused
 from bascule.asgi.guard import GuardedRoute, direct_route, route
 from bascule.asgi.head import head_of
-from bascule.asgi.json import as_object, as_struct, json_response, read_body, send_json
+from bascule.asgi.json import as_object, as_struct, json_response, read_as, read_body, send_json
 from bascule.asgi.long_poll import long_poll
 from bascule.asgi.narrowing import narrowing_in
 from bascule.asgi.parameters import (
@@ -47,6 +47,7 @@ from bascule.model.explanation import Explanation
 from bascule.model.json import JsonObject
 from bascule.model.outcome import Outcome
 from bascule.model.tool import ToolDescriptor
+from bascule.node.bridge.own_call import note_own
 from bascule.node.bridge.session import Session
 from bascule.node.bridge.toolset import ToolSet, harmless
 from bascule.policy.characters import neutralise
@@ -56,6 +57,8 @@ from bascule.wire.api.tools import (
     CallBody,
     DecidedBody,
     OutputBody,
+    OwnCallBody,
+    OwnCallNoted,
     ToolBody,
     ToolsBody,
 )
@@ -78,6 +81,7 @@ def tools_routes(
         identity_route(lambda: sessions.position, serves),
         route("/api/v1/tools", door.tools, ["GET"], permission="tools:use"),
         direct_route("/api/v1/tools/call", door.call, ["POST"], permission="tools:use"),
+        route("/api/v1/tools/own", door.own, ["POST"], permission="tools:use"),
         route("/api/v1/tools/explain", door.explain, ["GET"], permission="tools:use"),
         route("/api/v1/tools/output", door.output, ["GET"], permission="tools:use"),
         route("/api/v1/approvals/{id}", door.approval, ["GET"], permission="tools:use"),
@@ -117,6 +121,14 @@ class ToolsDoor:
             )
             outcome = await while_connected(scope, receive, work)
         await _tell(outcome, body, scope, send)
+
+    async def own(self, request: Request) -> Response:
+        """Write down a call of a tool of the caller's own, which ran where the caller is."""
+        no_parameters(request.scope)
+        body = await read_as(request, OwnCallBody)
+        async with self._session(request.scope) as session:
+            call = note_own(session, body)
+        return json_response(OwnCallNoted(request_id=call.request_id, revision=call.revision))
 
     async def explain(self, request: Request) -> Response:
         """Explain a tool or a server by name."""

@@ -35,6 +35,7 @@ from bascule.node.bridge.call import call
 from bascule.node.bridge.listings import Listings
 from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.outputs import Outputs
+from bascule.node.bridge.own_call import note_own, noted
 from bascule.node.bridge.record import CallRecord
 from bascule.node.bridge.refusal import Refused, denied, misnamed, refuse, refused_since
 from bascule.node.bridge.shown_tools import ShownTools
@@ -46,6 +47,7 @@ from bascule.policy.access import Access, compile_access, guess_target
 from bascule.policy.budget import Budget
 from bascule.policy.compose import Effective, compose
 from bascule.policy.explain import explain, with_failure
+from bascule.wire.api.tools import OwnCallBody
 from bascule.wire.faults import failure_of
 
 if TYPE_CHECKING:
@@ -307,6 +309,13 @@ class Session(Lifetime):
         outcome = record.failed(Refused(problem, None if decision.allowed else decision))
         record.end()
         return outcome
+
+    async def note_own(
+        self, name: str, arguments: Mapping[str, object] | None, outcome: Outcome, seconds: float
+    ) -> Outcome:
+        """Write down and count a call of a tool that is the caller's own; return it with its id."""
+        call = note_own(self, OwnCallBody.of(name, arguments, outcome, seconds))
+        return noted(outcome, call.request_id, call.revision)
 
     def next_request_id(self) -> str:
         """Return the id of the next call."""

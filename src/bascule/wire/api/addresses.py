@@ -19,6 +19,8 @@ APPROVALS = "/admin/api/approvals"
 OVERVIEW = "/admin/api/overview"
 NODES = "/admin/api/nodes"
 LIVE = "/admin/api/live"
+#: Where the module of a task is run.
+INVOKE = "/api/v1/tasks/{id}/invoke"
 IDENTITY = "/api/v1/identity"
 ME = "/api/v1/me"
 INTEGRATIONS = f"{ME}/integrations"

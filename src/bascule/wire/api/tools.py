@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from bascule.model.approval import RETURN, ApprovalState, Asking, OnWaiting
 from bascule.model.call import NO_LIMITS, CallLimits
+from bascule.model.code import ErrorCode
 from bascule.model.explanation import Explanation
 from bascule.model.json import JsonObject, JsonValue
 from bascule.model.outcome import Failed, Failure, Outcome, Success, Truncation, shown_error
@@ -20,6 +22,7 @@ from bascule.model.tool import ToolDescriptor
 
 _MAX_MILLISECONDS = 86_400_000
 _MAX_OUTPUT_BYTES = 104_857_600
+_MAX_NAME = 512
 _UNLIMITED = (None, None, None, None)
 #: For how long one request may wait for somebody's approval.
 MAX_WAIT_MS = 600_000
@@ -34,7 +37,7 @@ class CallBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     it uses the answer to that question, and asks no other.
     """
 
-    name: Annotated[str, Meta(min_length=1, max_length=512)]
+    name: Annotated[str, Meta(min_length=1, max_length=_MAX_NAME)]
     arguments: JsonObject = {}
     timeout_ms: Milliseconds | None = None
     idle_timeout_ms: Milliseconds | None = None
@@ -73,6 +76,40 @@ class CallBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             return RETURN
         wait = (self.approval_wait_ms or 0) / 1000
         return Asking(wait=wait, told=told, approval_id=self.approval_id)
+
+
+class OwnCallBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A call of a tool of the caller's own that has ended, as the caller tells it.
+
+    ``code`` is absent where it succeeded. Of the arguments, their shape and digest are written.
+    """
+
+    name: Annotated[str, Meta(min_length=1, max_length=_MAX_NAME)]
+    arguments: JsonObject = {}
+    code: ErrorCode | None = None
+    output_bytes: Annotated[int, Meta(ge=0, le=_MAX_OUTPUT_BYTES)] = 0
+    duration_ms: Annotated[float, Meta(ge=0, le=_MAX_MILLISECONDS)] = 0.0
+
+    @classmethod
+    def of(
+        cls, name: str, arguments: Mapping[str, Any] | None, outcome: Outcome, seconds: float
+    ) -> OwnCallBody:
+        """Return what is told of a call; what is beyond the limits is told as the limit."""
+        size = len(outcome.text.encode("utf-8", "replace"))
+        return cls(
+            name=name[:_MAX_NAME],
+            arguments=dict(arguments or {}),
+            code=None if outcome.error is None else outcome.error.code,
+            output_bytes=min(size, _MAX_OUTPUT_BYTES),
+            duration_ms=min(max(seconds, 0.0) * 1000, _MAX_MILLISECONDS),
+        )
+
+
+class OwnCallNoted(Struct, frozen=True, kw_only=True):
+    """Under which id a call of the caller's own tool was written down."""
+
+    request_id: str
+    revision: int
 
 
 class OutcomeBody(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -100,7 +100,8 @@ export function detailOf(event: JsonObject): string {
     : ["by", "task_id", "person", "caller", "last_error", ...(event["event"] === "secret" ? ["server_id"] : [])];
   const said = names.map((name) => text(event[name])).filter(Boolean);
   const why = isCall(event) ? text(event["code"]) : "";
-  return [...new Set([...said, why].filter(Boolean))].join(" · ");
+  const own = event["reason"] === "own_tool" ? "the caller's own tool" : "";
+  return [...new Set([own, ...said, why].filter(Boolean))].join(" · ");
 }
 
 function list(value: Json | undefined): string {

@@ -1,0 +1,162 @@
+"""A module that is ready to run, and why one is not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+from wasmtime import FuncType, ImportType, InstancePre, Linker, Module, WasmtimeError
+
+from bascule.doors.hostcalls import wasi
+from bascule.doors.hostcalls.abi import ABSENT, IMPORTS, MODULES
+from bascule.doors.hostcalls.guest import ENTRY
+from bascule.doors.hostcalls.host import GuestLimits
+from bascule.errors import BasculeError
+
+MAX_MODULE_BYTES: Final = 64 * 1024 * 1024
+_MIB: Final = 1024 * 1024
+_PAGE: Final = 65_536
+_CORE: Final = b"\0asm\x01\0\0\0"
+_COMPONENT: Final = b"\0asm\x0d\0\x01\0"
+_MEMORY_SECTION: Final = 5
+_START_SECTION: Final = 8
+#: What the engine says of a module that needs what guests do not have, and what to do.
+_HINTS: Final = {
+    "threads must be enabled": "it has a shared memory; build it without threads",
+    "memory64 must be enabled": "it has a memory of 64 bits; build it for wasm32",
+    "multiple memories": "it has several memories; a guest has one",
+    "gc feature": "it uses garbage-collected types, which guests do not have",
+    "exception": "it uses WASM exceptions; build it without them (-fno-exceptions)",
+}
+
+
+class BadModule(BasculeError):
+    """A module that cannot be run here, and why."""
+
+    code = "bad_module"
+
+    @classmethod
+    def of(cls, error: WasmtimeError) -> BadModule:
+        """Return what the engine has against a module, with a hint where there is one."""
+        why = cause(error)
+        hint = next((hint for words, hint in _HINTS.items() if words in why), None)
+        return cls(f"the module is not valid: {why}" if hint is None else f"the module: {hint}")
+
+
+class Program(Struct, frozen=True, eq=False):
+    """A module that is compiled and has all that it imports."""
+
+    instances: InstancePre
+    memory_bytes: int
+
+    def check_memory(self, limits: GuestLimits) -> None:
+        """Raise BadModule if it begins with more memory than it may have."""
+        if self.memory_bytes <= limits.memory_bytes:
+            return
+        needed, most = -(-self.memory_bytes // _MIB), limits.memory_bytes / _MIB
+        raise BadModule(
+            f"the module begins with {needed} MiB of memory, and may have {most:g}: "
+            f"run it with --memory {needed} or more, or build it with a smaller stack "
+            "(zig and clang: -Wl,-z,stack-size=65536)"
+        )
+
+
+def check_form(content: bytes) -> None:
+    """Raise BadModule for what is no core module: the engine would also take text."""
+    if len(content) > MAX_MODULE_BYTES:
+        most = MAX_MODULE_BYTES // _MIB
+        raise BadModule(f"the module has {len(content):,} bytes; at most {most} MiB are taken")
+    if content.startswith(_COMPONENT):
+        raise BadModule("this is a component; build a core module (target wasm32-wasip1)")
+    if not content.startswith(_CORE):
+        raise BadModule("this is no WASM module: it does not begin with \\0asm, version 1")
+
+
+def program_of(module: Module, content: bytes, linker: Linker) -> Program:
+    """Return a valid module with its imports; raise BadModule if there is one that is not."""
+    _check_imports(module)
+    sections = _sections(content)
+    _check_entry(module, starts_itself=_START_SECTION in sections)
+    return Program(linker.instantiate_pre(module), _memory_bytes(sections.get(_MEMORY_SECTION)))
+
+
+def cause(error: WasmtimeError) -> str:
+    """Return what the engine found in the end: the last line of what it says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else "it does not say why"
+
+
+def _check_imports(module: Module) -> None:
+    imports = module.imports
+    missing = [f"{one.module}.{one.name}" for one in imports if _letters(one) is None]
+    if missing:
+        raise BadModule(f"the module imports what there is not: {', '.join(missing)}")
+    wrong = [
+        f"{one.module}.{one.name} as {found}, which is {due}"
+        for one in imports
+        if (found := _shape(one)) != (due := _described(_letters(one) or ""))
+    ]
+    if wrong:
+        raise BadModule(f"the module imports {'; '.join(wrong)}")
+
+
+def _letters(one: ImportType) -> str | None:
+    """Return the signature of what is imported; None if there is no such thing."""
+    name = one.name or ""
+    if one.module in MODULES:
+        return IMPORTS.get(name) or ABSENT.get(name)
+    return wasi.IMPORTS.get(name) if one.module == wasi.MODULE else None
+
+
+def _described(letters: str) -> str:
+    kinds = [{"i": "i32", "l": "i64"}.get(letter, "") for letter in letters]
+    return f"({', '.join(kinds[:-1])}) -> ({kinds[-1]})"
+
+
+def _shape(one: ImportType) -> str:
+    kind = one.type
+    if not isinstance(kind, FuncType):
+        return "no function"
+    params, results = (", ".join(map(str, types)) for types in (kind.params, kind.results))
+    return f"({params}) -> ({results})"
+
+
+def _check_entry(module: Module, *, starts_itself: bool) -> None:
+    entry = next((one.type for one in module.exports if one.name == ENTRY), None)
+    if isinstance(entry, FuncType):
+        if entry.params:
+            raise BadModule(f"the module's {ENTRY} takes parameters; it is called with none")
+    elif not starts_itself:
+        raise BadModule(f"the module exports no function {ENTRY}: build a command, not a library")
+
+
+def _sections(content: bytes) -> dict[int, bytes]:
+    """Return the sections of a valid module by their numbers."""
+    found: dict[int, bytes] = {}
+    at = len(_CORE)
+    while at < len(content):
+        number = content[at]
+        size, at = _number(content, at + 1)
+        if number in {_MEMORY_SECTION, _START_SECTION}:
+            found[number] = content[at : at + size]
+        at += size
+    return found
+
+
+def _memory_bytes(section: bytes | None) -> int:
+    """Return how much memory a module begins with; it has one or none."""
+    if not section or not section[0]:
+        return 0
+    return _number(section, 2)[0] * _PAGE  # after the count and the flags
+
+
+def _number(content: bytes, at: int) -> tuple[int, int]:
+    """Return an unsigned LEB128 number, and where it ends."""
+    found = shift = 0
+    while True:
+        byte = content[at]
+        at += 1
+        found |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return found, at
+        shift += 7
