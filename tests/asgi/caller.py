@@ -14,6 +14,7 @@ from starlette.responses import Response
 from bascule.asgi.guard import OPEN, Access, GuardedApp, GuardedRoute, GuardRules, route
 from bascule.asgi.json import json_response, read_json
 from bascule.auth.tokens import MemoryTokenStore, Tokens
+from bascule.clock import Clock
 from bascule.model.role import Role
 from bascule.testing.clock import FakeClock
 from tests.waits import SOON_SECONDS
@@ -94,8 +95,8 @@ async def ask(
     return answer
 
 
-def make_tokens() -> Tokens:
-    return Tokens(MemoryTokenStore(), KEY, FakeClock())
+def make_tokens(clock: Clock | None = None) -> Tokens:
+    return Tokens(MemoryTokenStore(), KEY, clock or FakeClock())
 
 
 async def bearer(tokens: Tokens, role: Role = "admin") -> dict[str, str]:

@@ -155,6 +155,18 @@ async def test_a_page_that_was_not_used_for_half_an_hour_has_ended_for_good(offi
 
 
 @pytest.mark.requirement("admin:login:ends")
+async def test_to_see_that_a_page_is_still_there_is_no_use_of_it(office: Office):
+    page = await office.page()
+    await office.principal(page)
+    for _ in range(2):
+        await office.clock.advance(IDLE_SECONDS / 2 - 1)
+        assert await office.tokens.still(page) is not None
+    await office.clock.advance(2)
+    assert await office.tokens.still(page) is None
+    assert await office.tokens.verify(page) is None
+
+
+@pytest.mark.requirement("admin:login:ends")
 async def test_a_page_ends_with_the_process_and_the_next_start_forgets_it(tmp_path: Path):
     clock = FakeClock()
     async with open_tokens(tmp_path, clock=clock) as tokens:

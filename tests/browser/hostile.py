@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -99,10 +100,25 @@ def _records(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
+def agents(folder: Path) -> str:
+    """Write of an agent with the same server, and with one that cannot be started."""
+    entries = {
+        "evil": _server(folder).stdio,
+        "broken": {"command": f"/none/{EVIL}", "args": [EVIL]},
+    }
+    lines = ["[[agents]]", 'id = "main"']
+    for name, stdio in entries.items():
+        lines += ["[[agents.mcp]]", f'name = "{name}"', 'transport = "stdio"']
+        lines += [f"{word} = {json.dumps(stdio[word])}" for word in ("command", "args")]
+    return "\n".join(lines)
+
+
 @asynccontextmanager
 async def hostile(folder: Path) -> AsyncGenerator[Site]:
     """Serve all of it while the block lasts."""
-    async with serving(folder / "data", "--empty") as site:
+    file = folder / "agents.toml"
+    file.write_text(agents(folder), encoding="utf-8")
+    async with serving(folder / "data", "--empty", "--agents", str(file)) as site:
         for kind, record in _records(folder).items():
             place = f"{ADMIN}/{'servers' if kind == 'broken' else kind}"
             status, answer = await site.ask("POST", place, token=site.admin, body=record)

@@ -13,6 +13,7 @@ from tests.browser.hostile import BIG, EVIL, MARKUP, RAW, caller, hostile
 from tests.browser.screen import SCREENS, Screen
 from tests.browser.site import Site
 from tests.browser.visit import Visit
+from tests.waits import until
 
 pytestmark = pytest.mark.requirement("admin:page:only-text")
 RECORD_PARTS = ("edit", "toml", "history")
@@ -63,7 +64,6 @@ async def test_no_screen_takes_words_for_anything_but_text(visit: Visit, evil: S
     status, _ = await call(evil, token, "constructor", text=EVIL)
     assert status == 409
     screen = await visit(evil)
-    screen.watch.allow("status of 404")  # where the process serves no agents
     await screen.open("servers")
     for place in SCREENS:
         await go(screen, place)
@@ -148,3 +148,30 @@ async def test_what_an_import_would_write_is_text(visit: Visit, evil: Site):
     await screen.button("Preview").click()
     await expect(screen.button("Preview")).to_have_count(0)
     await harmless(screen)
+
+
+async def test_what_servers_of_agents_and_their_file_say_is_text(visit: Visit, evil: Site):
+    screen = await visit(evil)
+    screen.watch.allow("status of 503")
+    await screen.open("agents")
+    broken = screen.page.get_by_role("listitem").filter(has=screen.link("Edit broken of main"))
+    await expect(broken).to_contain_text(MARKUP)
+    await expect(broken).to_contain_text(r"\u202egnp.exe\u200b")
+    await harmless(screen)
+    await screen.button("Reconnect broken of main").click()
+    await expect(broken.get_by_role("alert")).to_contain_text(MARKUP)
+    await harmless(screen)
+    await screen.link("Edit broken of main").click()
+    await expect(screen.field("Command")).to_have_value(f"/none/{EVIL}")
+    file = evil.data.with_name("agents.toml")
+    before = file.read_text(encoding="utf-8")
+    file.write_text(f"{before}\n[[agents]]\nid = {json.dumps(EVIL)}\n", encoding="utf-8")
+    await until(lambda: problems(evil))
+    await screen.open("agents")
+    await screen.says("The file as it is now is not in force")
+    await harmless(screen)
+    file.write_text(before, encoding="utf-8")
+
+
+async def problems(site: Site) -> list[str]:
+    return (await site.get("/api/agents"))["problems"]

@@ -149,15 +149,19 @@ async def test_a_file_of_records_is_imported_with_what_it_allows(
     assert (await site.get(f"{SERVERS}/other"))["allowed_tools"] == ["read_*"]
 
 
-@pytest.mark.requirement("admin:web:proposals")
-async def test_a_write_that_waits_is_accepted_by_its_credential_and_target(
-    register: Register, screen: Screen, site: Site
-):
-    record = notes("github")
+async def propose(site: Site, server: str) -> None:
+    record = notes(server)
     record["stdio"]["env_from"] = ["GITHUB_TOKEN"]
     operator = await site.sign_in("operator")
     status, _ = await site.ask("POST", SERVERS, token=operator, body=record)
     assert status == 403
+
+
+@pytest.mark.requirement("admin:web:proposals")
+async def test_a_write_that_waits_is_accepted_by_its_credential_and_target(
+    register: Register, screen: Screen, site: Site
+):
+    await propose(site, "github")
     register.knows(f"{SERVERS}/github")
     await screen.open("servers")
     await screen.says("1 write waits for you")
@@ -169,3 +173,20 @@ async def test_a_write_that_waits_is_accepted_by_its_credential_and_target(
     await screen.dialog("Accept github?").get_by_role("button", name="Accept").click()
     await screen.says("Nothing waits")
     assert (await site.get(f"{SERVERS}/github"))["stdio"]["env_from"] == ["GITHUB_TOKEN"]
+
+
+@pytest.mark.requirement("admin:web:proposals")
+async def test_a_write_that_waits_is_refused_and_forgotten_by_keyboard_alone(
+    screen: Screen, site: Site
+):
+    await propose(site, "gitlab")
+    await screen.open("servers/proposals")
+    await screen.press(screen.button("Refuse gitlab"))
+    dialog = screen.dialog("Refuse gitlab?")
+    await expect(dialog).to_contain_text("Nothing is written")
+    await screen.axe("light")
+    await screen.press(dialog.get_by_role("button", name="Refuse"))
+    await screen.says("Refused: server gitlab stays as it was.")
+    await screen.says("Nothing waits")
+    assert (await site.get(f"{REGISTRY}/proposals"))["proposals"] == []
+    assert (await site.ask("GET", f"{SERVERS}/gitlab", token=site.admin))[0] == 404

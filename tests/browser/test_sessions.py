@@ -50,6 +50,17 @@ async def test_what_was_typed_stays_when_the_session_ends_and_is_saved_in_the_ne
     await site.ask("DELETE", f"{SERVERS}/typed", token=site.admin)
 
 
+@pytest.mark.requirement("admin:login:ends")
+async def test_whoever_types_for_long_uses_the_session_though_nothing_is_sent(screen: Screen):
+    await screen.open("tasks/new")
+    name = screen.field("Id")
+    await name.focus()
+    await screen.page.clock.install()
+    await screen.page.clock.fast_forward("06:00")
+    async with screen.page.expect_request("**/api/v1/identity"):
+        await name.press("a")
+
+
 @pytest.mark.requirement("admin:page:comes-back")
 async def test_a_page_says_that_its_process_is_gone_and_goes_on_with_the_next(
     visit: Visit, tmp_path: Path

@@ -64,6 +64,25 @@ async def test_a_task_is_made_by_keyboard_alone_and_reads_until_told_otherwise(
     await furnished.ask("DELETE", f"{TASKS}/typed", token=furnished.admin)
 
 
+async def test_numbers_that_nobody_touched_are_saved_as_they_were_written(
+    screen: Screen, furnished: Site
+):
+    numbers = {"rate": 1.0, "tiny": 1e-7, "more": {"list": [2.0, 3, 9007199254740993]}}
+    task = {"task_id": "exact", "config": numbers}
+    async with standing(furnished, tasks=[task]):
+        await screen.open("tasks/exact/edit")
+        await screen.field("Description optional").fill("Another one")
+        await screen.button("JSON").click()
+        record = screen.field("Record")
+        await record.fill((await record.input_value()).replace("3,", "4,"))
+        await saved(screen)
+        await screen.leave()
+        found = await furnished.get(f"{TASKS}/exact")
+    numbers["more"] = {"list": [2.0, 4, 9007199254740993]}
+    assert found["description"] == "Another one"
+    assert repr({name: found["config"][name] for name in numbers}) == repr(numbers)
+
+
 @pytest.mark.requirement("admin:web:tasks")
 async def test_servers_are_switched_and_tools_left_out_and_the_difference_is_shown_first(
     screen: Screen, furnished: Site

@@ -21,7 +21,10 @@ async def test_a_token_is_made_shown_once_used_and_revoked(screen: Screen):
     await screen.button("Make the token").click()
     made = screen.dialog("New token: made on the page")
     token = await made.locator("pre").first.inner_text()
-    await expect(made.locator("pre").last).to_contain_text(f"{screen.site.url}/mcp")
+    for client in ("Claude Code", "Claude Desktop"):
+        await made.get_by_role("button", name=client).click()
+        await expect(made.locator("pre").last).to_contain_text(f"{screen.site.url}/mcp")
+        await expect(made.locator("pre").last).to_contain_text(f"Bearer {token}")
     await screen.axe()
     await screen.button("I have copied it").click()
     status, _ = await screen.site.ask("GET", "/api/v1/tools", token=token)

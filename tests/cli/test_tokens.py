@@ -83,11 +83,11 @@ def test_a_list_shows_whom_a_token_speaks_for(tmp_path: Path, monkeypatch: pytes
     assert told == said
 
 
-def test_a_token_for_somebody_and_for_anybody_is_refused_by_field(tmp_path: Path):
+def test_a_token_for_somebody_and_for_anybody_is_refused_by_its_option(tmp_path: Path):
     words = ("create", "--role", "client", "--task", "t", "--user", "alice", "--act-for-users")
     done = tokens(tmp_path, *words)
     assert done.code != 0
-    assert "person: " in done.err
+    assert "--user: " in done.err
     assert tokens(tmp_path, "list", "--json").json["tokens"] == []
 
 

@@ -115,7 +115,9 @@ def test_a_code_to_confirm_opens_no_page(up: Served):
 
 
 def test_what_could_be_no_token_is_no_link(up: Served):
-    assert "task_id: is required" in up("web", "--role", "client").err
+    refused = up("web", "--role", "client")
+    assert "--task: is required: a client token is bound to a task" in refused.err
+    assert "--user: " in up("web", "--user", "no such name").err
     assert up("web", "--role", "node").code == 2
     assert up("web", "--role", "link").code == 2
 

@@ -55,10 +55,10 @@ JOURNEYS = (
             "approves it in a second terminal, with the command that is printed": _EVALUATOR,
             "sees that call's life in the audit": _EVALUATOR,
             "adds a server of their own, with the commands that are printed": _EVALUATOR,
+            "types `make up` in a clone, with Python and make and nothing else": _FIRST_RUN,
             "opens the one link of `make up`, and does all of it in the browser": _FIRST_RUN,
             "Ctrl-C leaves nothing behind, and the second start has everything": _EVALUATOR,
         },
-        missing=("from a clone: the installer needs packages from elsewhere",),
     ),
     Journey(
         number=2,

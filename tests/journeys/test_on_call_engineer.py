@@ -4,28 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.flow.full_disk import full_disk
 from tests.flow.up_process import Up, serving
 from tests.journeys.shell import Terminal
 from tests.waits import until
-
-
-@contextmanager
-def _full_disk(up: Up) -> Generator[None]:
-    """Have the system refuse every byte that the process would add to a file."""
-    before = resource.prlimit(up.process.pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(up.process.pid, resource.RLIMIT_FSIZE, (0, before[1]))
-    try:
-        yield
-    finally:
-        resource.prlimit(up.process.pid, resource.RLIMIT_FSIZE, before)
 
 
 async def _figure(up: Up, name: str) -> str:
@@ -50,7 +37,7 @@ async def test_a_full_disk_is_named_everywhere_and_calls_go_on_when_there_is_roo
         status, body = await up.call(token, "mcp__notes__list_notes")
         assert (status, body["ok"]) == (200, True)
         assert (await at("doctor")).code == 0
-        with _full_disk(up):
+        with full_disk(up):
             _, refused = await up.call(token, "mcp__notes__write_note", **note)
             assert refused["error"]["code"] == "mcp_unavailable"
             assert refused["error"]["details"] == {"reason": "ledger_unavailable"}

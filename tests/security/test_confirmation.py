@@ -65,12 +65,16 @@ async def beyond(tmp_path: Path) -> AsyncGenerator[Beyond]:
         await desk.service.create("user", {"user_id": "ann"}, by)
         found = Beyond(desk, links)
         found.page, found.other = await found.log_in(), await found.log_in()
+        use = kept.use("server", "s")
+        assert use is not None
+        await kept.set("kept", "v", by="cli:anna", bind=[use])
         yield found
 
 
 ACTS = {
     "making a token": ("POST", TOKENS, {"role": "viewer"}),
     "writing a secret": ("PUT", f"{SECRETS}/s", {"value": "v"}),
+    "binding a secret": ("POST", f"{SECRETS}/kept/bind", {"server": "s"}),
     "the platform": ("PUT", f"{ADMIN}/platform", {"default_approval": "always"}),
     "a person": ("PUT", f"{ADMIN}/users/bob", {"user_id": "bob"}),
     "a person's end": ("DELETE", f"{ADMIN}/users/ann", None),
@@ -141,6 +145,24 @@ async def test_a_draft_is_tried_with_a_code_and_a_server_that_is_stored_without(
     assert (await beyond.ask("POST", draft, SERVER)).code == "confirmation_required"
     tried = await beyond.ask("POST", draft, SERVER, await beyond.code())
     assert tried.code == (await beyond.ask("POST", stored)).code == "no_node"
+
+
+async def test_a_secret_is_unbound_and_removed_without_a_code(beyond: Beyond):
+    unbound = await beyond.ask("POST", f"{SECRETS}/kept/unbind", {"server": "s"})
+    assert (unbound.status, unbound.json["bound"]) == (200, [])
+    assert (await beyond.ask("DELETE", f"{SECRETS}/kept")).status == 200
+
+
+async def test_a_proposal_is_refused_without_a_code_and_accepted_with_one(beyond: Beyond):
+    wanted = {**SERVER, "stdio": {"command": "true", "env_from": ["TOKEN"]}}
+    for server in ("p", "q"):
+        body = {**wanted, "server_id": server}
+        await beyond.desk.ask("POST", f"{ADMIN}/servers", body, role="operator")
+    accept, refuse = f"{ADMIN}/servers/p/accept", f"{ADMIN}/servers/q/refuse"
+    assert (await beyond.ask("POST", accept)).code == "confirmation_required"
+    assert (await beyond.ask("POST", accept, code=await beyond.code())).status == 201
+    assert (await beyond.ask("POST", refuse)).status == 200
+    assert (await beyond.ask("GET", f"{ADMIN}/proposals")).json == {"proposals": []}
 
 
 async def test_a_token_is_ended_without_a_code(beyond: Beyond):

@@ -15,9 +15,10 @@ from msgspec.structs import replace
 
 from bascule.control.registry.masks import MASK
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
-from bascule.doors.hostcalls.engine import MAX_MODULE_BYTES, BadModule, GuestEngine
+from bascule.doors.hostcalls.engine import GuestEngine
 from bascule.doors.hostcalls.guest import Exit
 from bascule.doors.hostcalls.host import Host
+from bascule.doors.hostcalls.program import MAX_MODULE_BYTES, BadModule
 from bascule.errors import BasculeError
 from bascule.loop.backends import Backends, Chosen
 from bascule.loop.http_backend import HttpUpstream

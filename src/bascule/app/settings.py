@@ -61,6 +61,17 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         """Say whether others than this machine's users may reach it, through a proxy too."""
         return bool(self.hosts) or not _is_loopback(self.host)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names in requests that are its own: what it listens on, unless that is everything."""
+        try:
+            address = ip_address(self.host)
+        except ValueError:
+            return (self.host, *self.hosts)
+        if address.is_unspecified:
+            return self.hosts
+        return (f"[{self.host}]" if address.version == 6 else self.host, *self.hosts)
+
 
 def _is_loopback(host: str) -> bool:
     try:

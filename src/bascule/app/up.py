@@ -171,7 +171,7 @@ class Parts:
 
 async def _serve(settings: Settings, stores: Stores, announce: Announce, orders: Orders) -> None:
     data = Path(settings.data_dir)
-    rules = GuardRules(hosts=(*LOOPBACK_HOSTS, *settings.server.hosts))
+    rules = GuardRules(hosts=(*LOOPBACK_HOSTS, *settings.server.names))
     async with parts_of(settings, stores) as parts:
         app = GuardedApp(
             all_routes(parts),

@@ -21,7 +21,8 @@ from bascule.auth.identity import Permission, Principal
 #: Says whether a code confirms what a page asks for (``Links.confirms``).
 Confirms: TypeAlias = Callable[[str, Principal], Awaitable[bool]]
 HEADER: Final = "x-bascule-confirm"
-#: What a page does with these it confirms, unless it only reads or ends something.
+#: What a page does with these it confirms, unless it only reads or ends something;
+#: a route whose method does not say that says it itself (``GuardedRoute.confirmed``).
 _CONFIRMED: frozenset[Permission] = frozenset(
     {"tokens:write", "secrets:write", "policy:write", "registry:accept"}
 )

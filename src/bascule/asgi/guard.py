@@ -43,6 +43,7 @@ Access: TypeAlias = Permission | Open
 Endpoint: TypeAlias = Callable[[Request], Awaitable[ASGIApp]]
 #: Turns an error into an answer, in the dialect of a face.
 ErrorAnswer: TypeAlias = Callable[[Exception, Scope], Response]
+Verify: TypeAlias = Callable[[str], Awaitable[Principal | None]]
 #: Declares that a route needs no token; every such route is on a committed list.
 OPEN: Final[Open] = "open"
 #: The scope's name for what raises once the token of a request is no longer valid: an answer that
@@ -74,6 +75,10 @@ class Recaller(Protocol):
 
     def recall(self, token: bytes) -> Principal | None:
         """Return whose it is, if that is known without asking; None says nothing."""
+        ...
+
+    async def still(self, token: str) -> Principal | None:
+        """Return whose it is, or None, and do not take that for a use of it."""
         ...
 
 
@@ -138,9 +143,9 @@ class GuardedRoute(Route):
         self.origins = frozenset(origins)
         return self
 
-    def confirmed(self) -> Self:
-        """Have the admin page confirm what it does here, beyond what its permission says."""
-        self.confirms = True
+    def confirmed(self, *, ever: bool = True) -> Self:
+        """Have the admin page confirm what it does here, or never, whatever its permission says."""
+        self.confirms = ever
         return self
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -225,7 +230,8 @@ class GuardedApp:
         self._on_refused = on_refused
         #: Beyond loopback: what a page is asked to show.
         self._confirms = confirms
-        self._recall = verifier.recall if isinstance(verifier, Recaller) else _no_memory
+        self._recall = verifier.recall if isinstance(verifier, Recaller) else None
+        self._still = verifier.still if isinstance(verifier, Recaller) else verifier.verify
         #: Values of Host that were checked, of requests with a valid token.
         self._hosts: set[bytes] = set()
         self._series, self._numbers = secrets.token_hex(4), count(1)
@@ -260,7 +266,7 @@ class GuardedApp:
                 scope["principal"] = await acting(scope, self._confirms)
             if PERSON in head.fields and scope["principal"] is not None:
                 check_named(scope)
-            scope[STILL] = partial(self._principal, scope["headers"])
+            scope[STILL] = partial(self._principal, scope["headers"], self._still)
             if SHOWN in scope and scope["principal"] is not None:
                 scope[SHOWN]()
             await self._endpoint(scope)(scope, receive, answer.send)
@@ -333,7 +339,7 @@ class GuardedApp:
         if not head.usual or head.fields.get(b"host") not in self._hosts:
             return None
         credentials = head.fields.get(b"authorization", b"")
-        if not credentials.startswith(_SCHEME):
+        if self._recall is None or not credentials.startswith(_SCHEME):
             return None
         return self._recall(credentials[len(_SCHEME) :])
 
@@ -345,7 +351,7 @@ class GuardedApp:
         check_host(host, self._rules.hosts)
         if answer.reader is None:
             check_site(headers, scope)
-        principal = await self._principal(scope["headers"])
+        principal = await self._principal(scope["headers"], self._verifier.verify)
         if principal is not None and len(self._hosts) < _MAX_HOSTS:
             self._hosts.add(host.encode("latin-1"))
         return principal
@@ -358,14 +364,14 @@ class GuardedApp:
         shared = any(origins[0] in one.origins for one in _at(scope, self._shared))
         return origins[0] if shared else None
 
-    async def _principal(self, raw: list[tuple[bytes, bytes]]) -> Principal | None:
+    async def _principal(self, raw: list[tuple[bytes, bytes]], verify: Verify) -> Principal | None:
         """Return who sends a request; a token that is not valid is refused at every route."""
         credentials = only(Headers(raw=raw), "authorization")
         if credentials is None:
             return None
         bearer = _BEARER.fullmatch(credentials)
         try:
-            principal = await self._verifier.verify(bearer[1]) if bearer else None
+            principal = await verify(bearer[1]) if bearer else None
         except SessionRefused as refused:
             raise as_refused(refused) or refused from None
         if principal is None:
@@ -376,11 +382,6 @@ class GuardedApp:
 def _at(scope: Scope, routes: Sequence[GuardedRoute]) -> Iterator[GuardedRoute]:
     """Yield those of some routes that are at the path of a request, whatever its method."""
     return (one for one in routes if one.matches(scope)[0] is not Match.NONE)
-
-
-def _no_memory(token: bytes) -> Principal | None:
-    del token
-    return None
 
 
 def _refuse_strange_exchange(scope: Scope, send: Send) -> None:

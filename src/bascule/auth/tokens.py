@@ -214,8 +214,13 @@ class Tokens:
         """Return whose token this is; None if it is nobody's, expired, revoked or altered.
 
         Raise SessionRefused for a token of somebody who may do nothing now. A client's is asked
-        about where its session is opened, as a task may let in others.
+        about where its session is opened, as a task may let in others. For a page it is a use.
         """
+        principal = await self.still(token)
+        return None if principal is None else self._noted_use(principal)
+
+    async def still(self, token: str) -> Principal | None:
+        """Return as ``verify`` whose token this is, and do not take that for a use of it."""
         if not _TOKEN.fullmatch(token):
             return None
         known, key = self._known_now(), self._memory_digest(token.encode())
@@ -281,7 +286,8 @@ class Tokens:
     def recall(self, token: bytes) -> Principal | None:
         """Return what ``verify`` found, while nobody wrote to the store; None says nothing."""
         known = self._known_now().get(self._memory_digest(token))
-        return None if known is None else self._unexpired(*known)
+        principal = None if known is None else self._unexpired(*known)
+        return None if principal is None else self._noted_use(principal)
 
     def _known_now(self) -> dict[bytes, tuple[Principal, float]]:
         """Return what was found in this state of the store; what is found next belongs to it."""
@@ -296,17 +302,15 @@ class Tokens:
         return hashlib.blake2s(token, key=self._memory_key).digest()
 
     def _unexpired(self, principal: Principal, until: float) -> Principal | None:
-        if principal.page:
-            return principal if self._clock.now() < until and self._is_used(principal) else None
+        if principal.page and self._idles(principal.token_id):
+            self._used[principal.token_id] = -math.inf  # for good, whatever becomes of the clock
+            return None
         return principal if until == math.inf or self._clock.now() < until else None
 
-    def _is_used(self, page: Principal) -> bool:
-        """Say whether a page's token was used of late, and take this for a use."""
-        if self._idles(page.token_id):
-            self._used[page.token_id] = -math.inf  # for good, whatever becomes of the clock
-            return False
-        self._used[page.token_id] = self._clock.now()
-        return True
+    def _noted_use(self, principal: Principal) -> Principal:
+        if principal.page:
+            self._used[principal.token_id] = self._clock.now()
+        return principal
 
     def _idles(self, token_id: str) -> bool:
         return self._used.get(token_id, math.inf) <= self._clock.now() - IDLE_SECONDS

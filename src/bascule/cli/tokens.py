@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec import to_builtins
@@ -39,6 +40,7 @@ from bascule.cli.parser import (
 )
 from bascule.cli.table import render_table
 from bascule.db.sqlite import StoreUnavailable
+from bascule.errors import InvalidRecord
 from bascule.model.role import ROLES
 from bascule.wire.api.addresses import GATEWAY
 from bascule.wire.api.tokens import TokenList, TokenMade, TokenShown
@@ -50,6 +52,18 @@ _CREATE_EXAMPLES = """\
   bascule tokens create --role approver --user alice --for-task billing
   bascule tokens create --role client --task demo --act-for-users
 """
+
+
+#: The options that the fields of a token are given by.
+_OPTIONS = {
+    "name": "name",
+    "role": "role",
+    "task_id": "task",
+    "person": "user",
+    "acts_for_users": "act_for_users",
+    "tasks": "for_task",
+    "ttl_seconds": "ttl",
+}
 
 
 def fill(group: Parser) -> None:
@@ -95,16 +109,17 @@ async def create(settings: Settings, arguments: argparse.Namespace) -> int:
     async with open_tokens(data_dir, note=noting(settings)) as tokens:
         if fresh:
             note_unstarted(data_dir)
-        minted = await tokens.mint(
-            arguments.name or arguments.role,
-            arguments.role,
-            by=whoever(),
-            task_id=arguments.task,
-            ttl_seconds=arguments.ttl,
-            person=arguments.user,
-            acts_for_users=arguments.act_for_users,
-            tasks=arguments.for_task or None,
-        )
+        with naming_options(arguments):
+            minted = await tokens.mint(
+                arguments.name or arguments.role,
+                arguments.role,
+                by=whoever(),
+                task_id=arguments.task,
+                ttl_seconds=arguments.ttl,
+                person=arguments.user,
+                acts_for_users=arguments.act_for_users,
+                tasks=arguments.for_task or None,
+            )
     warnings = await doubts_of(minted.record, data_dir)
     made = TokenMade(**asdict(minted.record.shown("valid")), token=minted.token, warnings=warnings)
     if made.role != "client":
@@ -114,6 +129,22 @@ async def create(settings: Settings, arguments: argparse.Namespace) -> int:
     return show(
         arguments, plain, made.token, notes=_how_to_connect(made, address), warnings=warnings
     )
+
+
+@contextmanager
+def naming_options(arguments: argparse.Namespace) -> Generator[None]:
+    """Name the options of a command in what is wrong with a token, not the fields of one."""
+    given = {field: name for field, name in _OPTIONS.items() if hasattr(arguments, name)}
+    try:
+        yield
+    except InvalidRecord as error:
+        raise InvalidRecord([_by_option(one, given) for one in error.problems]) from None
+
+
+def _by_option(problem: str, options: Mapping[str, str]) -> str:
+    path, _, words = problem.partition(": ")
+    name = options.get(path.partition("[")[0])
+    return problem if name is None else f"--{name.replace('_', '-')}: {words}"
 
 
 def _address(settings: Settings) -> str:

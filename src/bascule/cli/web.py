@@ -29,7 +29,7 @@ from bascule.cli.endpoint import proven_url
 from bascule.cli.failures import report
 from bascule.cli.page_link import page_link
 from bascule.cli.parser import JSON, Parser, declared, option, switch
-from bascule.cli.tokens import doubts_of
+from bascule.cli.tokens import doubts_of, naming_options
 from bascule.clock import SYSTEM_CLOCK, rfc3339
 from bascule.db.private_files import write_private
 
@@ -115,7 +115,8 @@ async def _make(settings: Settings, arguments: argparse.Namespace) -> int:
             person=arguments.user,
             task_id=arguments.task,
         )
-        minted = await make_link(tokens, wanted, by=whoever())
+        with naming_options(arguments):
+            minted = await make_link(tokens, wanted, by=whoever())
         link = page_link(url, minted.token)
         made = LinkMade(
             url=link,

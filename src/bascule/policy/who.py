@@ -12,8 +12,9 @@ from bascule.model.decision import MEANING, Decision, Layer, Reason, deny
 from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskRecord
+from bascule.policy.access import Catalogue, compile_access
 from bascule.policy.approval import plan_approval
-from bascule.policy.compose import compose
+from bascule.policy.compose import compose, for_anybody
 
 #: Stands for people without a record, where a task takes whomever an acting client names.
 ANYBODY = "*"
@@ -100,6 +101,23 @@ def _decision(
         reason = _REASONS[refused.reason]
         return deny(*target, "task" if reason == "not_allowed" else "user", reason)
     return session.decide(*target)
+
+
+def over_cap(
+    registry: Snapshot, task: TaskRecord, name: str, known: Catalogue, environment: str | None
+) -> bool:
+    """Say whether a task's ``max_tools`` keeps a tool from sessions that choose nothing themselves.
+
+    ``name`` is the model's. Who asks for fewer servers or tools may have it all the same.
+    """
+    if not task.mcp.enabled:
+        return False
+    session = compose(registry, for_anybody(task), environment=environment)
+    listed = {server: known[server] for server in session.servers if server in known}
+    if sum(map(len, listed.values())) <= task.mcp.max_tools:
+        return False  # nothing to work out, of thousands of tools
+    found = compile_access(session, listed).decisions.get(name)
+    return found is not None and found.reason == "over_max_tools"
 
 
 def _approval(registry: Snapshot, server: str, tool: str) -> str:

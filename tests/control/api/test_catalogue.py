@@ -187,6 +187,32 @@ async def test_of_very_many_people_the_first_are_looked_at_and_that_is_said(desk
     assert "the first 200 of 201 people" in found["warnings"][0]
 
 
+@pytest.mark.requirement("admin:tools:access")
+async def test_a_tool_that_a_tasks_cap_leaves_out_is_said_to_be_and_may_be_asked_for(desk: Desk):
+    await shelved(desk)
+    capped = {"enabled": True, "default_server_ids": ["fs"], "max_tools": 1}
+    tasks = {
+        "capped": capped,
+        "off": {**capped, "enabled": False},
+        "chosen": {**capped, "tool_allowlist": ["write_file", "read_file"]},
+        "elsewhere": {**capped, "default_server_ids": ["git"]},
+        "profiled": {**capped, "profile": "nope"},
+        "team": {**capped, "allowed_groups": ["writers"]},
+        "wide": {**capped, "max_tools": 2},
+    }
+    for name, policy in tasks.items():
+        await desk.ask("PUT", f"{ADMIN}/tasks/{name}", {"task_id": name, "mcp": policy})
+    said = {}
+    for tool in ("read_file", "write_file"):
+        found = (await desk.ask("GET", f"{TOOLS}/fs/{tool}/access")).json
+        said[tool] = [warning.partition(":")[0] for warning in found["warnings"]]
+        assert found["tasks"][0]["allowed"]
+    assert said == {
+        "read_file": ["task 'chosen'"],
+        "write_file": ["task 'capped'", "task 'team'"],
+    }
+
+
 async def test_a_tool_that_nobody_listed_is_not_found_unless_nobody_was_asked(desk: Desk):
     await shelved(desk)
     slashed = listed(desk, "fs", {"name": "a/b"})

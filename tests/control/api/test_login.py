@@ -8,6 +8,7 @@ import pytest
 
 from bascule.auth.links import Links, make_link
 from bascule.auth.token_request import TokenOptions, TokenRequest
+from bascule.auth.tokens import IDLE_SECONDS
 from bascule.control.api.login import login_routes
 from bascule.control.api.rest import registry_routes
 from bascule.control.api.tokens import token_routes
@@ -16,7 +17,7 @@ from bascule.model.role import Role
 from bascule.testing.clock import FakeClock
 from bascule.wire.api.addresses import LOGIN, LOGOUT, ME, TOKENS, WATCH
 from tests.asgi.caller import Answer, make_tokens
-from tests.control.api.desk import ADMIN, Counter
+from tests.control.api.desk import ADMIN, Counter, Stream
 from tests.control.registry.memory_store import MemoryStore
 
 
@@ -37,8 +38,13 @@ class Counters(Counter):
 
 
 @pytest.fixture
-async def desk():
-    clock, tokens = FakeClock(), make_tokens()
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def desk(clock: FakeClock):
+    tokens = make_tokens(clock)
     async with open_registry(MemoryStore(clock=clock), clock=clock) as service:
         routes = [
             *registry_routes(service, clock=clock),
@@ -106,6 +112,36 @@ async def test_logging_out_ends_what_a_page_watches(desk: Counters):
         await desk.ask("PUT", f"{ADMIN}/tasks/unseen", {})
         last = await stream.next()
         assert (last.event, b"unseen" in last.data) == ("error", False)
+
+
+async def news(stream: Stream) -> Any:
+    """Return the next event that is more than a sign of life."""
+    while (event := await stream.next()).event == "bookmark":
+        pass
+    return event
+
+
+@pytest.mark.requirement("admin:login:ends")
+async def test_what_a_page_watches_does_not_keep_it_from_ending_and_its_requests_do(
+    desk: Counters, clock: FakeClock
+):
+    watching, asking = await desk.page("viewer"), await desk.page("viewer")
+    async with (
+        desk.stream(f"{WATCH}?since=0", headers=watching) as idle,
+        desk.stream(f"{WATCH}?since=0", headers=asking) as used,
+    ):
+        for task in ("first", "second"):
+            await desk.ask("PUT", f"{ADMIN}/tasks/{task}", {})
+            for stream in (idle, used):
+                assert task.encode() in (await news(stream)).data
+            await clock.advance(IDLE_SECONDS / 2 - 1)
+            await desk.ask("GET", f"{ADMIN}/tasks", role=None, headers=asking)
+        await clock.advance(2)
+        await desk.ask("PUT", f"{ADMIN}/tasks/third", {})
+        assert (await news(idle)).event == "error"
+        assert b"third" in (await news(used)).data
+    refused = await desk.ask("GET", f"{ADMIN}/tasks", role=None, headers=watching)
+    assert (refused.status, refused.code) == (401, "unauthenticated")
 
 
 async def test_a_page_makes_no_link_and_an_operators_no_token(desk: Counters):

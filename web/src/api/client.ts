@@ -28,6 +28,8 @@ type Extra = {
   ifNoneMatch?: "*";
   /** A token other than the page's own: a refusal of it is the caller's to handle. */
   as?: string | null;
+  /** The answer is edited and sent back: its numbers stay as they are written. */
+  exact?: boolean;
 };
 export type Request<O> = PathOf<O> & QueryOf<O> & BodyOf<O> & Extra;
 
@@ -108,7 +110,7 @@ async function ask(method: Method, path: string, loose: Loose = {}): Promise<unk
 /** Ask any address of this origin, for records of any kind and for streams. */
 export async function asked(method: Method, address: string, loose: Loose = {}): Promise<Reply<unknown>> {
   const response = await fetched(method, address, loose);
-  const data = await bodyOf(response, loose.headers?.["Accept"] ?? JSON_TYPE);
+  const data = await bodyOf(response, loose);
   return { data, etag: response.headers.get("etag"), status: response.status };
 }
 
@@ -162,14 +164,15 @@ function bearer(token: string | null): Record<string, string> {
   return token === null ? {} : { Authorization: `Bearer ${token}` };
 }
 
-async function bodyOf(response: Response, wanted: string): Promise<unknown> {
+async function bodyOf(response: Response, { headers, exact }: Loose): Promise<unknown> {
+  const wanted = headers?.["Accept"] ?? JSON_TYPE;
   if (response.status === 204 || response.status === 304) return undefined;
   const text = await response.text();
   // Whatever else comes with a good status is of somebody between: a proxy that asks to sign in.
   if (!response.headers.get("content-type")?.startsWith(wanted)) throw new Nonsense(response.status);
   if (wanted !== JSON_TYPE) return text;
   try {
-    return parsed(text);
+    return parsed(text, exact);
   } catch {
     throw new Nonsense(response.status);
   }

@@ -1,5 +1,6 @@
-// JSON with every digit. A browser rounds whole numbers beyond 2^53 when it reads them, so a record
-// that is shown and saved again would come back with others: they are kept as they are written.
+// JSON with every digit. A browser rounds whole numbers beyond 2^53 when it reads them and writes 1.0
+// as 1, so a record that is shown and saved again would come back with others: where it matters,
+// numbers are kept as they are written.
 
 import type { Json } from "./errors";
 
@@ -14,7 +15,7 @@ type Reviver = (this: unknown, key: string, value: unknown, context?: { source?:
 const LONG = /(?:^|[[:,\s])-?\d{16}/;
 const WHOLE = /^-?(?:0|[1-9]\d*)$/;
 
-/** A whole number of more digits than a browser's numbers have. */
+/** A number that a browser would write in other digits. */
 class Digits {
   constructor(readonly text: string) {}
 
@@ -22,25 +23,29 @@ class Digits {
     return JSON.rawJSON?.(this.text) ?? Number(this.text);
   }
 
+  /** As people read it: 30.0 is 30. */
   toString(): string {
-    return this.text;
+    return WHOLE.test(this.text) ? this.text : String(Number(this.text));
   }
 }
 
-/** Read a text; raises SyntaxError as `JSON.parse` does. */
-export function parsed(text: string): unknown {
-  return LONG.test(text) ? JSON.parse(text, kept as (key: string, value: unknown) => unknown) : JSON.parse(text);
+/**
+ * Read a text; raises SyntaxError as `JSON.parse` does. Whole numbers are never rounded; with `exact`,
+ * for what is going to be sent back, every number stays as it is written.
+ */
+export function parsed(text: string, exact = false): unknown {
+  if (!exact && !LONG.test(text)) return JSON.parse(text);
+  const kept: Reviver = (_, value, context) => {
+    const source = context?.source;
+    if (typeof value !== "number" || source === undefined || String(value) === source) return value;
+    return exact || WHOLE.test(source) ? new Digits(source) : value;
+  };
+  return JSON.parse(text, kept as (key: string, value: unknown) => unknown);
 }
-
-const kept: Reviver = (_, value, context) => {
-  const source = context?.source;
-  const exact = typeof value !== "number" || source === undefined || !WHOLE.test(source) || String(value) === source;
-  return exact ? value : new Digits(source);
-};
 
 /** A copy that shares nothing, and is no longer watched. */
 export function copied<T>(value: T): T {
-  return parsed(JSON.stringify(value)) as T;
+  return parsed(JSON.stringify(value), true) as T;
 }
 
 /** What somebody typed into a field for a number; the text itself where it is none. */

@@ -144,7 +144,7 @@ export class Draft {
 
   async #collide(): Promise<void> {
     try {
-      const { data, etag } = await asked("get", this.address);
+      const { data, etag } = await asked("get", this.address, { exact: true });
       this.conflict = { theirs: data as JsonObject, etag };
     } catch (error) {
       this.error = error;

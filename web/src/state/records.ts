@@ -15,7 +15,7 @@ import { COLLECTIONS, ownFields, recordAddress, type Kind } from "./draft.svelte
 export type Found = { record: JsonObject; etag: string | null };
 
 export async function oneRecord(kind: Kind, id: string | null, signal?: AbortSignal): Promise<Found> {
-  const { data, etag } = await asked("get", recordAddress(kind, id), signal ? { signal } : {});
+  const { data, etag } = await asked("get", recordAddress(kind, id), { exact: true, ...(signal ? { signal } : {}) });
   return { record: data as JsonObject, etag };
 }
 

@@ -10,6 +10,8 @@ const KEY = "bascule.token";
 const CODE = /^#code=(.{1,200})/s;
 /** What can be sent in a header. */
 const TOKEN = /^[\x21-\x7e]+$/;
+/** How often the API is told that somebody is at the page. */
+const PRESENT_MS = 300_000;
 
 export type Permission = string;
 type Waiting = { message: string; done: (code: string) => void; failed: (error: Error) => void };
@@ -33,6 +35,7 @@ class Session {
   /** Where the page was before a link was opened in it. */
   #place = "";
   #leavings = new Set<() => Promise<unknown>>();
+  #present = Date.now();
 
   constructor() {
     this.#takeCode();
@@ -40,6 +43,7 @@ class Session {
     addEventListener("storage", (event) => {
       if (event.key === KEY) void this.#replaced(event.newValue);
     });
+    for (const act of ["pointerdown", "keydown"]) addEventListener(act, () => this.#isHere());
     useDoor({
       token: () => this.#token,
       renew: (stale) => this.#renew(stale),
@@ -111,6 +115,13 @@ class Session {
       if (this.identity === undefined && error instanceof Refused) this.identity = null;
       else if (this.identity === undefined) setTimeout(() => void this.#recognise(), 2000);
     }
+  }
+
+  /** To click and to type is to use the session, though nothing is asked of the API for long. */
+  #isHere(): void {
+    if (!this.identity || this.ended || Date.now() - this.#present < PRESENT_MS) return;
+    this.#present = Date.now();
+    void read("/api/v1/identity").catch(() => {});
   }
 
   /** Take the code out of the address at once: it must not stay in the history. */

@@ -24,7 +24,6 @@ from bascule.control.api import query
 from bascule.control.api.tool_shelf import Shelf, ToolShelf
 from bascule.control.registry.errors import NotFound
 from bascule.control.registry.offload import apart
-from bascule.control.registry.service import RegistryService
 from bascule.model.effective_set import Effect
 from bascule.model.json import is_object
 from bascule.model.name import model_name
@@ -33,13 +32,13 @@ from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskRecord
 from bascule.model.tool import ToolDescriptor
-from bascule.policy.access import Access, compile_access, planner
+from bascule.policy.access import Access, Catalogue, compile_access, planner
 from bascule.policy.characters import neutralise
 from bascule.policy.compose import compose
 from bascule.policy.edits import edit_of
 from bascule.policy.selection import task_bounds
 from bascule.policy.verdicts import ToolFacts, unchosen
-from bascule.policy.who import Holder, holder, people
+from bascule.policy.who import Holder, holder, over_cap, people
 from bascule.wire.api.catalogue import (
     CatalogueTool,
     PersonAccess,
@@ -59,14 +58,11 @@ Row: TypeAlias = tuple[tuple[str, str], CatalogueTool, ToolDescriptor]
 
 
 class Tools:
-    """The endpoints of the catalogue; ``environment`` is that of the node."""
+    """The endpoints of the catalogue."""
 
-    def __init__(
-        self, service: RegistryService, shelf: ToolShelf, environment: str | None = None
-    ) -> None:
-        self._service = service
+    def __init__(self, shelf: ToolShelf) -> None:
         self._shelf = shelf
-        self._environment = environment
+        self._service = shelf.service
         self._rows: tuple[Shelf | None, tuple[Row, ...]] = (None, ())
 
     async def list(self, request: Request) -> Response:
@@ -108,7 +104,8 @@ class Tools:
         server = request.path_params["server_id"]
         tool = self._native(registry, server, request.path_params["tool"])
         approval = planner(registry.platform, registry.servers[server])(tool).mode
-        asked = _Asked(registry, server, tool, self._environment, approval)
+        known = self._service.known_tools()
+        asked = _Asked(registry, server, tool, self._shelf.environment, approval, known)
         tasks = [one for id, one in registry.tasks.items() if cursor is None or id > cursor]
         page = tasks[:limit]
         found = await apart(
@@ -212,6 +209,11 @@ class _Asked(Struct, frozen=True):
     tool: str
     environment: str | None
     approval: ApprovalMode
+    known: Catalogue
+
+    @property
+    def name(self) -> str:
+        return model_name(self.registry.servers[self.server].tool_namespace, self.tool)
 
     def held(self, task: TaskRecord, user: str | None) -> Holder:
         target = self.server, self.tool
@@ -228,6 +230,9 @@ class _Asked(Struct, frozen=True):
             edit=self._edit(task, nobody),
             people=tuple(self._person(task, one) for one in named),
         )
+
+    def is_over_cap(self, task: TaskRecord) -> bool:
+        return over_cap(self.registry, task, self.name, self.known, self.environment)
 
     def _person(self, task: TaskRecord, person: str) -> PersonAccess:
         held = self.held(task, person)
@@ -249,14 +254,23 @@ class _Asked(Struct, frozen=True):
 
 
 def _access(asked: _Asked, tasks: Sequence[TaskRecord], person: str | None) -> ToolAccess:
-    registry, record = asked.registry, asked.registry.servers[asked.server]
+    registry = asked.registry
     cut = person is None and len(registry.users) > MAX_PEOPLE
+    capped = [
+        _CAPPED.format(task.task_id, task.mcp.max_tools)
+        for task in tasks
+        if asked.is_over_cap(task)
+    ]
     return ToolAccess(
         revision=registry.revision,
-        name=model_name(record.tool_namespace, asked.tool),
+        name=asked.name,
         tasks=tuple(asked.task(task, person) for task in tasks),
-        warnings=(_CUT.format(MAX_PEOPLE, len(registry.users)),) if cut else (),
+        warnings=(*([_CUT.format(MAX_PEOPLE, len(registry.users))] if cut else ()), *capped),
     )
 
 
+_CAPPED = (
+    "task {!r}: mcp.max_tools is {}, and this tool is offered only to sessions that ask for fewer "
+    "servers or tools: raise it, or choose with mcp.tool_allowlist, whose order counts"
+)
 _CUT = "the first {} of {} people are looked at in each task; ask for another with person=ID"

@@ -20,7 +20,6 @@ from bascule.control.api.tool_shelf import ToolShelf
 from bascule.control.registry.errors import NotFound
 from bascule.control.registry.offload import apart
 from bascule.control.registry.plan import Edit, draft_of
-from bascule.control.registry.service import RegistryService
 from bascule.errors import InvalidRecord, SessionRefused
 from bascule.model.decision import Reason
 from bascule.model.effective_set import LayerName
@@ -60,14 +59,11 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class EffectiveSets:
-    """The endpoint; ``environment`` is that of the node."""
+    """The endpoint."""
 
-    def __init__(
-        self, service: RegistryService, shelf: ToolShelf, environment: str | None = None
-    ) -> None:
-        self._service = service
+    def __init__(self, shelf: ToolShelf) -> None:
         self._shelf = shelf
-        self._environment = environment
+        self._service = shelf.service
 
     async def ask(self, request: Request) -> Response:
         """Say what a session would have, and what each layer says of every server and tool."""
@@ -91,7 +87,7 @@ class EffectiveSets:
             policy=_policy(task, profile),
             draft="task" in drafts,
             person=question.person,
-            environment=question.environment or self._environment,
+            environment=question.environment or self._shelf.environment,
             session=question.session,
             warnings=(*doubts, *warnings),
         )

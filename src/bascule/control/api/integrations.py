@@ -19,7 +19,6 @@ from bascule.auth.identity import Principal
 from bascule.control.api.me import refusal
 from bascule.control.api.tool_shelf import Shelf, ToolShelf
 from bascule.control.registry.offload import apart
-from bascule.control.registry.service import RegistryService
 from bascule.errors import SessionRefused
 from bascule.model.json import JsonObject
 from bascule.model.session import SessionRequest
@@ -38,20 +37,16 @@ KEPT: JsonObject = {}
 
 
 class OwnIntegrations:
-    """The endpoint; ``environment`` is that of the node."""
+    """The endpoint."""
 
-    def __init__(
-        self, service: RegistryService, shelf: ToolShelf, environment: str | None = None
-    ) -> None:
-        self._service = service
+    def __init__(self, shelf: ToolShelf) -> None:
         self._shelf = shelf
-        self._environment = environment
 
     async def get(self, request: Request) -> Response:
         """Say what the task of the token offers, and what the token's person has of it."""
         only_parameters(request)
         asking, shelf = speaker(request.scope), await self._shelf.current()
-        work = partial(integrations_of, shelf, asking, self._environment)
+        work = partial(integrations_of, shelf, asking, self._shelf.environment)
         return json_response(await apart(shelf.size, work))
 
 

@@ -55,7 +55,7 @@ def registry_routes(
 
     ``environment`` is the node's, by which profiles narrow its sessions.
     """
-    shelf = ToolShelf(service)
+    shelf = ToolShelf(service, environment)
     return [
         *_public(service, clock),
         *_trials(Trials(service, node, clock)),
@@ -63,8 +63,8 @@ def registry_routes(
         *(made for kind in KINDS for made in _kind(Records(service, kind, ADMIN), kind)),
         _route(f"{ADMIN}/proposals", Proposals(service).list, "GET", "registry:accept"),
         *_past(History(service)),
-        *_catalogue(service, shelf, environment),
-        *_own(Myself(service), OwnIntegrations(service, shelf, environment)),
+        *_catalogue(shelf),
+        *_own(Myself(service), OwnIntegrations(shelf)),
     ]
 
 
@@ -97,7 +97,8 @@ def _kind(records: Records, kind: Kind) -> Iterator[GuardedRoute]:
     yield _write(many, records.create, "POST")
     yield from _one(f"{many}/{{id}}", records)
     yield _route(f"{many}/{{id}}/accept", records.accept, "POST", "registry:accept")
-    yield _route(f"{many}/{{id}}/refuse", records.refuse, "POST", "registry:accept")
+    refuse = _route(f"{many}/{{id}}/refuse", records.refuse, "POST", "registry:accept")
+    yield refuse.confirmed(ever=False)
 
 
 def _one(path: str, records: Records) -> Iterator[GuardedRoute]:
@@ -114,10 +115,8 @@ def _past(history: History) -> Iterator[GuardedRoute]:
     yield _write(f"{ADMIN}/rollback", history.rollback, "POST")
 
 
-def _catalogue(
-    service: RegistryService, shelf: ToolShelf, environment: str | None
-) -> Iterator[GuardedRoute]:
-    tools, sets = Tools(service, shelf, environment), EffectiveSets(service, shelf, environment)
+def _catalogue(shelf: ToolShelf) -> Iterator[GuardedRoute]:
+    tools, sets = Tools(shelf), EffectiveSets(shelf)
     yield _read(TOOLS, tools.list)
     yield _read(f"{TOOLS}/{{server_id}}/{{tool:path}}/access", tools.access)
     yield _route(EFFECTIVE, sets.ask, "POST", "registry:read")

@@ -37,7 +37,7 @@ def secret_routes(secrets: Secrets) -> list[GuardedRoute]:
         _route(one, made.put, "PUT"),
         _route(one, made.remove, "DELETE"),
         _route(f"{one}/bind", made.bind, "POST"),
-        _route(f"{one}/unbind", made.unbind, "POST"),
+        _route(f"{one}/unbind", made.unbind, "POST").confirmed(ever=False),
     ]
 
 

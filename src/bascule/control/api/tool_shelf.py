@@ -27,15 +27,19 @@ class Shelf(Struct, frozen=True):
 
 
 class ToolShelf:
-    """The shelf of a registry's service, looked at again only when records or lists moved."""
+    """The shelf of a registry's service, looked at again only when records or lists moved.
 
-    def __init__(self, service: RegistryService) -> None:
-        self._service = service
+    ``environment`` is that of the node, by which profiles narrow its sessions.
+    """
+
+    def __init__(self, service: RegistryService, environment: str | None = None) -> None:
+        self.service = service
+        self.environment = environment
         self._kept = Shelf(Snapshot(), {}, {})
 
     async def current(self) -> Shelf:
         """Return the tools as they are now; nobody is asked for them."""
-        registry, known = self._service.snapshot(), self._service.known_tools()
+        registry, known = self.service.snapshot(), self.service.known_tools()
         kept = self._kept
         if kept.registry is registry and kept.known == known:
             return kept
