@@ -158,11 +158,11 @@ async def test_its_calls_are_those_of_its_token_and_end_when_it_is_hung_up(tmp_p
         opens = [await door.next(), await door.next()]
         waiting[0].cancel()
         await asyncio.wait(waiting[:1])
-        [gone] = await until(lambda: node.world.ledger.calls)
+        [gone] = await until(node.world.ledger.calls)
         for one in opens:
             one.set()
         *_, over = await waiting[1]
-        served = node.world.ledger.calls[-1]
+        served = node.world.ledger.calls()[-1]
     assert isinstance(over, GuestExit)
     assert (over.reason, over.calls > 0) == ("exited", True)
     assert (gone.task_id, gone.status, gone.caller) == ("t", "cancelled", "alice")
