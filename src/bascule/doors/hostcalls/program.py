@@ -45,8 +45,10 @@ class BadModule(BasculeError):
 class Imports(Protocol):
     """What modules may import."""
 
-    #: By module and name; see ``abi``.
-    signatures: Mapping[tuple[str, str], str]
+    @property
+    def signatures(self) -> Mapping[tuple[str, str], str]:
+        """Return the signature of each, by module and name; see ``abi``."""
+        ...
 
     def instances(self, module: Module) -> InstancePre:
         """Return a module with its imports."""
