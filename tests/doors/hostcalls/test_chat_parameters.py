@@ -23,11 +23,9 @@ hosts = places.hosts
 
 async def run(talk: Talk, hosts: Hosts, upstream: FakeUpstream, **options: Any) -> Talked:
     """Run a guest of a task."""
-    task, more = options.pop("task", "writer"), options.pop("more", "")
-    host = hosts(task, **options)
-    return await talk.run(
-        upstream, more, bridge=host.bridge, opening=host.opening, settings=host.settings
-    )
+    request = options.pop("request", SessionRequest())
+    fields = hosts.fields(options.pop("task", "writer"), request=request)
+    return await talk.run(upstream, **fields, **options)
 
 
 def offered(upstream: FakeUpstream) -> list[str]:
