@@ -18,6 +18,7 @@ from bascule.app.guests import (
     here,
     read_module,
     served,
+    user_modules,
     variables_of,
 )
 from bascule.cli.command import Plan, print_line, run_async, warn
@@ -30,10 +31,12 @@ from bascule.cli.task_choice import TASK_VARIABLE, known_task
 from bascule.cli.tool_approval import approver_of
 from bascule.cli.tool_session import Elsewhere, at_process, bridge_over, read_source, rules_of
 from bascule.clock import SYSTEM_CLOCK
+from bascule.doors.hostcalls.executables import arguments_of
 from bascule.doors.hostcalls.guest import Exit
 from bascule.doors.hostcalls.host import GuestLimits, Host
 from bascule.model.task import Executable, TaskRecord
 from bascule.node.bridge.opening import Opening
+from bascule.wire.api.guests import Invocation
 
 EXIT_TIMEOUT = 124
 EXIT_INTERRUPTED = 130
@@ -126,10 +129,11 @@ class Job:
         elif executable is not None:
             content = read_module(Path(executable.path), executable.checksum_sha256)
             env = {**variables_of(executable, frozenset(env)), **env}
-            args = (*executable.args, *args)
+            args = arguments_of(executable, Invocation(args=args))
         else:
             raise NoModule(f"the task names no executable (executable.path); {_WHICH}")
-        self._program = Program(content, fuel=arguments.fuel is not None)
+        fuel, cache = arguments.fuel is not None, user_modules(os.environ)
+        self._program = Program(content, fuel=fuel, cache=cache)
         self.host = Host(
             listener=self._output.hear,
             model=arguments.model,
@@ -202,6 +206,7 @@ def _words(found: Exit, limits: GuestLimits) -> str:
 
 def _plain(found: Exit, code: int, host: Host) -> dict[str, object]:
     """Return how a guest ended, for a program that reads it."""
+    is_known = found.reason != "interrupted"
     budgets = {
         **to_builtins(host.limits),
         "max_iterations": host.settings.max_iterations,
@@ -212,7 +217,7 @@ def _plain(found: Exit, code: int, host: Host) -> dict[str, object]:
         "reason": found.reason,
         "message": found.message,
         "seconds": round(found.seconds, 3),
-        "calls": found.calls,
+        "calls": found.calls if is_known else None,
         "budgets": budgets,
-        "peak_memory": found.peak_memory,
+        "peak_memory": found.peak_memory if is_known else None,
     }
