@@ -440,9 +440,9 @@ _TOOLS: _Table = {
     ),
     ("POST", "/api/v1/tools/own"): Exchange(
         answers={200: OwnCallNoted},
-        refusals=(*WRITE, *_USED, "invalid_record"),
+        refusals=(*WRITE, *USED, "invalid_record"),
         body=OwnCallBody,
-        headers=_NARROWING,
+        headers=NARROWING,
     ),
     ("GET", "/api/v1/tools/explain"): Exchange(
         answers={200: Explanation},

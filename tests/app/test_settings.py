@@ -69,12 +69,15 @@ GIVEN: dict[str, tuple[str, Any, str, Any, Any]] = {
     "node.variables": ('node.variables = ["F"]', ("F",), "A_*,B", ("A_*", "B"), None),
     "node.executables": ('node.executables = ["f"]', ("f",), "", (), None),
     "node.files": ('node.files = ["f"]', ("f",), "/e/*", ("/e/*",), None),
+    "node.guests": ('node.guests = ["f"]', ("f",), "/e/*.wasm", ("/e/*.wasm",), None),
+    "node.max_guests": ("node.max_guests = 3", 3, "0", 0, None),
     "node.egress": ('node.egress = ["f"]', ("f",), "10.0.0.0/8", ("10.0.0.0/8",), None),
     **{
         path: (f"{path} = 5000", 5000, "8000", 8000, None)
         for path in (
             *("node.max_concurrency", "node.max_processes", "node.idle_seconds"),
             *("node.start_seconds", "node.list_ttl_seconds", "node.list_failure_seconds"),
+            "node.guest_seconds",
             *("chat.max_total_tool_calls", "chat.max_output_bytes", "chat.max_seconds"),
             *("log.slow_call_ms",),
         )

@@ -114,18 +114,19 @@ async def test_our_own_variables_are_never_read(text: str):
             reading.text(text, "stdio.args[0]")
 
 
-# The three lists
+# The lists
 
 
 @pytest.mark.requirement("security:lists-close-one-another")
 @pytest.mark.parametrize("entries", [("*",), ()])
-def test_setting_one_list_closes_the_other_two(entries: tuple[str, ...]):
-    for given in ("variables", "executables", "files"):
+def test_setting_one_list_closes_the_others(entries: tuple[str, ...]):
+    for given in ("variables", "executables", "files", "guests"):
         rules = replace(NodeRules(), **{given: entries})
         allowed = {
             "variables": rules.allows_variable("OTHER"),
             "executables": rules.listed_executables() != (),
             "files": rules.allows_file("/etc/hosts"),
+            "guests": rules.allows_guest("/srv/guest.wasm"),
         }
         assert allowed == {name: name == given and bool(entries) for name in allowed}
         assert rules.allows_variable("PATH")
@@ -135,17 +136,18 @@ def test_without_any_list_there_is_no_rule():
     rules = NodeRules(egress=("10.0.0.0/8",))
     assert rules.allows_variable("OTHER")
     assert rules.allows_file("/etc/hosts")
+    assert rules.allows_guest("/srv/guest.wasm")
     assert rules.listed_executables() is None
     assert rules.closed() is None
 
 
 def test_what_one_list_closes_is_said():
     assert NodeLists(executables=("uvx",)).closed() == (
-        "[node] executables is set, so records may read no variable but PATH and read no file; "
-        "list what they may in [node] variables and files"
+        "[node] executables is set, so records may read no variable but PATH and read no file and "
+        "run no WASM module; list what they may in [node] variables and files and guests"
     )
-    assert NodeLists(variables=(), files=()).closed() == (
-        "[node] variables and files are set, so records may start no program; "
+    assert NodeLists(variables=(), files=(), guests=()).closed() == (
+        "[node] variables and files and guests are set, so records may start no program; "
         "list what they may in [node] executables"
     )
-    assert NodeLists(variables=(), files=(), executables=()).closed() is None
+    assert NodeLists(variables=(), files=(), executables=(), guests=()).closed() is None

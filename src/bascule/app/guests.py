@@ -35,7 +35,7 @@ from bascule.node.homes import OWN_CACHE, user_cache
 from bascule.outbound.references import MappedSecrets
 from bascule.outbound.rules import NodeRules
 from bascule.outbound.tls import tls_context
-from bascule.wire.narrowing import headers_of
+from bascule.wire.narrowing import headers_of, user_header
 
 #: What the server that a guest is connected to is called among backends.
 SERVER = "bascule"
@@ -165,7 +165,10 @@ async def served(
             name=SERVER,
             base_url=f"{url}/v1",
             key_ref="secret://token",
-            headers=headers_of(SessionRequest(enabled=False)),
+            headers={
+                **headers_of(SessionRequest(enabled=False)),
+                **user_header(opening.person),
+            },
             insecure=insecure,
         ),
         rules=NodeRules(egress=(urlsplit(url).hostname or "",)),

@@ -27,6 +27,7 @@ from bascule.model.task import Executable
 from bascule.testing.clock import FakeClock
 from bascule.wire.api.guests import GuestExit, Invocation
 from tests.asgi.caller import make_tokens
+from tests.doors.hostcalls.wat import call, guest
 from tests.node.fakes import World
 from tests.waits import SOON_SECONDS
 
@@ -67,6 +68,14 @@ ENDLESS = """
 """
 
 
+#: Calls a tool, and ends with what came of it.
+CALLING = guest(
+    call("mcp_open", 0, 2),
+    call("mcp_call_tool", "$0", 8, 4, 16, 2, 1024, 32),
+    data={0: b"fs", 8: b"read", 16: b"{}", 32: 8192},
+)
+
+
 class Noted(GuestProcesses):
     """Processes that a test can get at."""
 
@@ -90,7 +99,7 @@ class Node(Lifetime):
         starter: GuestStarter | None = None,
     ) -> None:
         self.clock = FakeClock()
-        policy = {"enabled": True, "default_server_ids": ["fs"]}
+        policy = {"enabled": True, "default_server_ids": ["fs"], "users": "open"}
         self.world = World(tasks=dict.fromkeys(executables, policy))
         snapshot = self.world.core.snapshot
         tasks = {

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bascule.asgi.sse import Event
+from bascule.audit.events import SessionRefusal
 from bascule.client.guests import GuestWritten
 from bascule.client.http import ApiError
 from bascule.doors.hostcalls.api import MAX_PER_TOKEN, GuestRules
@@ -21,6 +22,7 @@ from bascule.wire.api.guests import GuestExit, GuestLog, Invocation
 from tests.asgi.caller import ask
 from tests.control.api.contract import refuse_undescribed
 from tests.doors.hostcalls.invoking import (
+    CALLING,
     ENDLESS,
     TALKING,
     Node,
@@ -31,6 +33,7 @@ from tests.doors.hostcalls.invoking import (
     heard,
     module,
 )
+from tests.node.fakes import Doorman
 from tests.waits import ended, until
 
 
@@ -144,6 +147,28 @@ async def test_what_keeps_a_module_from_running_is_an_error_before_the_stream(tm
     assert "checksum_sha256" in str(errors["wrong"])
 
 
+async def test_its_calls_are_those_of_its_token_and_end_when_it_is_hung_up(tmp_path: Path):
+    path = {"path": module(tmp_path, CALLING)}
+    async with Node({"t": path, "u": path}) as node:
+        door = Doorman()
+        node.world.caller.answers("read", door)
+        gateway = await node.token("u", acts_for_users=True)
+        left, staying = await node.runs("t"), node.invoked(gateway, "u", person="ann")
+        waiting = [asyncio.create_task(heard(left)), asyncio.create_task(heard(staying))]
+        opens = [await door.next(), await door.next()]
+        waiting[0].cancel()
+        await asyncio.wait(waiting[:1])
+        [gone] = await until(node.world.ledger.calls)
+        for one in opens:
+            one.set()
+        *_, over = await waiting[1]
+        served = node.world.ledger.calls()[-1]
+    assert isinstance(over, GuestExit)
+    assert (over.reason, over.calls > 0) == ("exited", True)
+    assert (gone.task_id, gone.status, gone.caller) == ("t", "cancelled", "alice")
+    assert (served.task_id, served.status, served.person) == ("u", "ok", "ann")
+
+
 # --- who may, and what
 
 
@@ -153,7 +178,9 @@ async def test_a_token_runs_the_module_of_its_own_task_alone(tmp_path: Path):
     async with Node({"t": path, "u": path}, starter=starter) as node:
         error = await refused(node, await node.token("u"), "t")
         assert (error.status, error.code) == (403, "session_refused")
-        assert [one.reason for one in node.world.ledger.events] == ["task"]
+        [noted] = node.world.ledger.events
+        assert isinstance(noted, SessionRefusal)
+        assert (noted.reason, noted.token_id is None) == ("task", False)
         admin = (await node.tokens.mint("root", "admin")).token
         assert (await refused(node, admin, "t")).code == "forbidden"
     assert starter.orders == []
@@ -170,9 +197,13 @@ async def test_a_task_without_an_executable_says_which_command_sets_one():
     ("executable", "added", "words"),
     [
         ({"path": "guest.wasm"}, None, "executable.path"),
-        ({"path": "/g", "env": {"K": "${ENV:HOME}"}}, None, "executable.env.K"),
-        ({"path": "/g", "args": ["x", "secret://k"]}, None, "executable.args[1]"),
-        ({"path": "/g", "env": {"K": "1"}}, Invocation(env={"K": "2"}), "env.K: the task sets it"),
+        ({"path": __file__, "env": {"K": "${ENV:HOME}"}}, None, "executable.env.K"),
+        ({"path": __file__, "args": ["x", "secret://k"]}, None, "executable.args[1]"),
+        (
+            {"path": __file__, "env": {"K": "1"}},
+            Invocation(env={"K": "2"}),
+            "env.K: the task sets it",
+        ),
     ],
 )
 async def test_what_cannot_be_given_to_a_guest_is_named(
@@ -219,7 +250,7 @@ async def test_a_list_of_something_else_closes_guests(tmp_path: Path):
 
 async def test_a_node_without_an_engine_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "wasmtime", None)
-    async with Node({"t": {"path": "/g"}}, starter=Holding()) as node:
+    async with Node({"t": {"path": __file__}}, starter=Holding()) as node:
         error = await refused(node, await node.token("t"), "t")
     assert (error.status, error.code) == (501, "no_engine")
     assert "bascule[wasm]" in str(error)
@@ -229,7 +260,7 @@ async def test_a_node_without_an_engine_says_what_to_install(monkeypatch: pytest
 
 
 async def test_a_token_has_four_guests_and_the_node_as_many_as_it_is_told():
-    async with Node({"t": {"path": "/g"}}, GuestRules(most=5), starter=Holding()) as node:
+    async with Node({"t": {"path": __file__}}, GuestRules(most=5), starter=Holding()) as node:
         token, other = await node.token("t"), await node.token("t")
         streams = [node.invoked(token, "t") for _ in range(MAX_PER_TOKEN)]
         await asyncio.gather(*map(first, streams))
@@ -248,7 +279,7 @@ async def test_a_token_has_four_guests_and_the_node_as_many_as_it_is_told():
 
 async def test_a_caller_can_only_ask_for_less_time():
     starter = Holding()
-    async with Node({"t": {"path": "/g"}}, GuestRules(seconds=2), starter) as node:
+    async with Node({"t": {"path": __file__}}, GuestRules(seconds=2), starter) as node:
         token = await node.token("t")
         for milliseconds in (500, 5_000, None):
             stream = node.invoked(token, "t", Invocation(timeout_ms=milliseconds))
@@ -259,7 +290,7 @@ async def test_a_caller_can_only_ask_for_less_time():
 
 
 async def test_a_guest_ends_with_its_token():
-    async with Node({"t": {"path": "/g"}}, starter=Holding()) as node:
+    async with Node({"t": {"path": __file__}}, starter=Holding()) as node:
         minted = await node.tokens.mint("alice", "client", task_id="t")
         stream = node.invoked(minted.token, "t")
         await first(stream)
@@ -271,7 +302,7 @@ async def test_a_guest_ends_with_its_token():
 
 
 async def test_a_guest_ends_with_the_server_and_says_so():
-    node = Node({"t": {"path": "/g"}}, starter=Holding())
+    node = Node({"t": {"path": __file__}}, starter=Holding())
     async with node:
         stream = node.invoked(await node.token("t"), "t")
         await first(stream)

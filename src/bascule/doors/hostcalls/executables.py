@@ -46,6 +46,8 @@ def permitted_module(rules: NodeRules, path: str) -> str:
             f"executable.path: this node does not let tasks run {real_path}: [node] guests does "
             f"not list it; whoever runs the node can {permit('guest', real_path)}",
         )
+    if not Path(real_path).is_file():  # to open a pipe instead could wait for ever
+        raise Refused("bad_module", f"executable.path: there is no regular file {real_path}")
     return real_path
 
 
