@@ -24,10 +24,15 @@ import pytest
 import bascule
 from bascule import AskFunction, Bridge, MemoryLedger, Server, ServerRecord, SessionLimits
 from bascule.audit.events import CallIntent
+from bascule.model.task import TaskPolicy
+from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.session import Session
 from bascule.testing import ScriptedServer, do
 from bascule.wire.strict_json import dumps
 from checks.tree import ROOT
+from tests.doors.hostcalls.running import run_wat
+from tests.doors.hostcalls.script import too_short
+from tests.scale import scaled
 
 POOL = "bascule.node.pool"
 SENDS = {"send", "call", "call_tool", "request"}
@@ -117,6 +122,23 @@ async def test_every_call_a_server_received_is_one_the_ledger_announced(tmp_path
     begins = [event.request_id for event in ledger.events if isinstance(event, CallIntent)]
     assert len(begins) == len(set(begins))
     assert set(begins) <= ends
+
+
+@pytest.mark.requirement("call:one-bridge", "call:once", "hostcalls:buffer")
+async def test_every_call_of_a_guest_is_one_the_ledger_announced(tmp_path: Path):
+    times, ledger = scaled(1000), MemoryLedger()
+    records = [scripted("open", tmp_path / "open"), scripted("other", tmp_path / "other")]
+    task = TaskPolicy(enabled=True, default_server_ids=("open",))
+    async with Bridge.open(records, ledger=ledger) as bridge:
+        host: dict[str, Any] = {"bridge": bridge, "opening": Opening(task=task)}
+        ran = await run_wat(too_short("open", "echo", times), **host)
+        refused = await run_wat(too_short("other", "echo", times), **host)
+    assert ran.exit.reason == "exited"
+    assert refused.exit.reason == "trapped"  # it has no handle to call with
+    seen = received(tmp_path / "open", ledger.digest_key)
+    assert seen == intended(ledger, "open")
+    assert seen.total() == times == ran.exit.calls
+    assert not (tmp_path / "other").exists()
 
 
 def modules() -> list[ModuleType]:

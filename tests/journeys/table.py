@@ -42,6 +42,7 @@ _FULL_DISK = f"{_ON_CALL}a_full_disk_is_named_everywhere_and_calls_go_on_when_th
 _LEAK = f"{_ON_CALL}a_leaked_token_is_traced_and_revoked"
 _LEAD = "test_team_lead.py::test_three_people_in_one_task_and_one_of_them_leaves"
 _OWN_CHOICE = "test_team_lead.py::test_each_switches_some_off_and_nobody_gets_more"
+_AUTHOR = "test_wasm_author.py::test_from_a_page_of_c_to_a_task_of_the_server"
 _DESKTOP = "test_desktop_user.py::test_a_week_with_an_mcp_json"
 
 JOURNEYS = (
@@ -134,7 +135,18 @@ JOURNEYS = (
         },
         missing=("byte for byte the same with tools off; see tests/doors/chat/test_passing.py",),
     ),
-    Journey(number=8, who="the WASM author", missing=("guests",)),
+    Journey(
+        number=8,
+        who="the WASM author",
+        built={
+            "runs the first guest of the page with the command that stands there": _AUTHOR,
+            "calls a model that calls a tool of the task, and one of the program": _AUTHOR,
+            "meets a refusal as an error number": _AUTHOR,
+            "reads the log while the guest runs": _AUTHOR,
+            "lets a task of the server name the module, and runs that": _AUTHOR,
+        },
+        missing=("the server runs the module itself, for whoever asks it to",),
+    ),
     Journey(
         number=9,
         who="the on-call engineer at three in the morning",

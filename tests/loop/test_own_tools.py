@@ -45,6 +45,7 @@ async def test_own_tools_run_beside_those_of_servers(world: World, stream: bool)
     assert {event.report for event in heard.of(CallFinished)} == set(ended.calls)
 
 
+@pytest.mark.requirement("hostcalls:own-tools:order")
 async def test_own_tools_run_one_after_another_while_servers_answer(world: World):
     doorman = Doorman()
     world.caller.answers("read", doorman)
@@ -213,6 +214,7 @@ async def test_calls_of_own_tools_are_written_down_beside_the_others(world: Worl
     assert len(written) == 3
 
 
+@pytest.mark.requirement("hostcalls:own-tools:name-taken")
 async def test_a_tool_named_like_one_of_a_server_is_refused(world: World):
     taken = {"type": "function", "function": {"name": READ}}
     upstream = FakeUpstream(says("Never."))

@@ -25,6 +25,7 @@ async def once(world: World, upstream: FakeUpstream, **fields: Any) -> Conclusio
         return await single_turn(chat(**fields), world.session(), upstream, **options)
 
 
+@pytest.mark.requirement("hostcalls:single-turn")
 async def test_the_calls_of_a_turn_come_back_and_none_is_made(world: World, stream: bool):
     calls = (call(READ, {"text": "a"}, "c1"), call("own", {"b": 1}, "c2"))
     upstream, heard, metrics = (

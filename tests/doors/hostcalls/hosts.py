@@ -15,7 +15,6 @@ from bascule.audit.approvals import Approvals
 from bascule.doors.hostcalls.host import Host, LogLine, Output
 from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
-from bascule.model.session import SessionRequest
 from bascule.node.bridge.opening import Opening
 from bascule.node.contract import AnyBridge
 from tests.asgi.caller import make_tokens
@@ -69,11 +68,15 @@ class Hosts:
                 self._minted[task] = minted.token
 
     def __call__(self, task: str = "writer", **options: Any) -> Host:
-        request = options.pop("request", SessionRequest())
+        return Host(listener=_unheard, **self.fields(task, **options))
+
+    def fields(self, task: str = "writer", **options: Any) -> dict[str, Any]:
+        """Return what a host has, but for who listens; ``request`` and ``limits`` are sessions'."""
         named = None if self.is_connected else task
-        opening = Opening(request=request, task=named, caller="alice")
-        given: dict[str, Any] = {"listener": _unheard, **options}
-        return Host(bridge=self._bridge(task), opening=opening, **given)
+        return {
+            "bridge": self._bridge(task),
+            "opening": Opening(task=named, caller="alice", **options),
+        }
 
     def _bridge(self, task: str) -> AnyBridge:
         if not self.is_connected:

@@ -67,6 +67,7 @@ async def test_a_short_buffer_is_told_the_length_and_loses_nothing():
     assert json.loads(talked.read[1])["choices"][0]["message"]["content"] == "hi"
 
 
+@pytest.mark.requirement("hostcalls:cchat:metrics")
 async def test_metrics_are_what_was_used():
     talk = Talk()
     session = talk.create()
@@ -130,6 +131,7 @@ async def test_a_conversation_with_tools_becomes_part_of_its_session():
     assert upstream.asked[2]["messages"][3] == {"role": "assistant", "content": "42"}
 
 
+@pytest.mark.requirement("hostcalls:single-turn")
 async def test_a_raw_turn_hands_calls_back_and_leaves_the_session_alone():
     talk = Talk()
     session = talk.create()
@@ -145,6 +147,7 @@ async def test_a_raw_turn_hands_calls_back_and_leaves_the_session_alone():
     assert upstream.asked[0]["messages"] == upstream.asked[1]["messages"]
 
 
+@pytest.mark.requirement("hostcalls:cchat:budget")
 async def test_a_used_up_budget_gives_the_answer_and_an_error_beside_it():
     talk = Talk()
     session = talk.create(tool_arena_ptr=ARENA, tool_arena_len=4096, max_iterations=1)

@@ -187,6 +187,7 @@ async def test_what_is_outside_the_task_is_refused_at_once(
     assert not {name for name in offered(upstream) if "other" in name or "spare" in name}
 
 
+@pytest.mark.requirement("hostcalls:narrow-only")
 async def test_a_tool_list_of_the_guest_never_widens_its_task_s(hosts: Hosts):
     talk = Talk()
     session = talk.create(**{"mcp.tool_allowlist": ["*"]})
@@ -210,6 +211,7 @@ async def test_without_a_bridge_mcp_is_off_and_chat_works():
     assert talked.body["choices"][0]["message"]["content"] == "hi"
 
 
+@pytest.mark.requirement("hostcalls:narrow-only")
 async def test_budgets_only_lower():
     settings = LoopSettings(max_iterations=4, max_total_tool_calls=5, max_seconds=10)
     wide = ChatParameters()

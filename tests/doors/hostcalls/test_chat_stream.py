@@ -178,6 +178,7 @@ class Flood(FakeUpstream):
             await SYSTEM_CLOCK.sleep(0)
 
 
+@pytest.mark.requirement("hostcalls:cchat:stream")
 async def test_an_upstream_whose_reader_lags_is_not_read_on():
     talk = Talk()
     stream(talk)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bascule import Bridge, Server
+from bascule.audit.ledger import MemoryLedger
 from bascule.doors.hostcalls.host import GuestLimits
 from bascule.loop.budgets import LoopSettings
 from bascule.model.task import TaskPolicy
@@ -66,6 +67,7 @@ async def test_a_model_calls_a_tool_of_the_guest():
     assert talked.ran.exit.calls == 1
 
 
+@pytest.mark.requirement("hostcalls:wasm-tools:by-name")
 async def test_a_tool_without_an_index_is_the_export_of_its_name():
     more = SAYS_42 + '(export "sum" (func $sum))'
     _, upstream = await converse(more, index=-1)
@@ -130,6 +132,7 @@ async def test_a_tool_that_names_the_room_it_needs_is_called_once_more():
         ),
     ],
 )
+@pytest.mark.requirement("hostcalls:wasm-tools:stopped")
 async def test_a_tool_that_fails_is_an_error_that_the_model_reads(
     more: str, options: dict[str, Any], message: str
 ):
@@ -153,6 +156,7 @@ async def test_memory_that_grows_in_a_tool_is_read_where_it_is_now():
     assert talked.body["choices"][0]["message"]["content"] == "42"
 
 
+@pytest.mark.requirement("hostcalls:wasm-tools:stopped")
 async def test_exit_in_a_tool_ends_the_guest_with_its_code():
     more = function("(call $exit (i32.const 7)) (i32.const 0)") + table("$sum")
     talk = Talk()
@@ -178,6 +182,7 @@ async def test_time_ends_a_guest_in_a_tool_that_never_returns():
     ["(loop br 0) (i32.const 0)", "(call $sleep_ms (i32.const 60000)) (i32.const 0)"],
     ids=["loop", "sleep"],
 )
+@pytest.mark.requirement("hostcalls:wasm-tools:stopped")
 async def test_a_conversation_that_has_no_time_left_stops_its_tool(body: str):
     talk = Talk()
     talk.call("sleep_ms", 0)
@@ -198,7 +203,8 @@ async def test_one_conversation_uses_a_guest_tool_and_an_mcp_tool_under_one_budg
         asks(call("sum", None, "c3")),
         says("both"),
     )
-    async with Bridge.open([Server.stdio("eyes", command, *args)]) as bridge:
+    ledger = MemoryLedger()
+    async with Bridge.open([Server.stdio("eyes", command, *args)], ledger=ledger) as bridge:
         talked, upstream = await converse(
             SAYS_42 + table("$sum"),
             *steps,
@@ -206,6 +212,8 @@ async def test_one_conversation_uses_a_guest_tool_and_an_mcp_tool_under_one_budg
             opening=Opening(task=TaskPolicy(enabled=True, default_server_ids=("eyes",))),
             settings=LoopSettings(max_total_tool_calls=2),
         )
+    written = [(one.server_id, one.tool_name, one.status) for one in ledger.calls()]
+    assert sorted(written) == [("", "sum", "ok"), ("eyes", "look", "ok")]
     said = [json.loads(one["content"]) for one in results(upstream)]
     assert said[:2] == [{"sum": 42}, {"seen": 1}]
     assert said[2]["error"]["code"] == "mcp_budget_exceeded"
@@ -254,6 +262,7 @@ NESTS = """
 """
 
 
+@pytest.mark.requirement("hostcalls:wasm-tools:stopped")
 async def test_tools_are_nested_eight_deep_and_no_deeper():
     talk = Talk()
     session = talk.create(tool_arena_ptr=ARENA, tool_arena_len=4096)

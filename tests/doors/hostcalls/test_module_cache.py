@@ -59,6 +59,7 @@ async def test_the_folder_and_all_in_it_are_private(folder: Path):
     assert {mode_of(path) for path in (folder / KEY_FILE, *kept(folder))} == {0o600}
 
 
+@pytest.mark.requirement("hostcalls:module-cache")
 @pytest.mark.parametrize(
     "damage",
     [
@@ -84,6 +85,7 @@ async def test_a_file_that_is_not_as_it_was_written_is_compiled_anew(
     assert len(only.read_bytes()) == len(right)
 
 
+@pytest.mark.requirement("hostcalls:module-cache")
 async def test_a_file_of_another_node_is_compiled_anew(
     folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):

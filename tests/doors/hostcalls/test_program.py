@@ -25,6 +25,7 @@ def module(text: str) -> bytes:
     return bytes(wat2wasm(f"(module {text})"))
 
 
+@pytest.mark.requirement("hostcalls:bad-module")
 @pytest.mark.parametrize(
     ("content", "said"),
     [

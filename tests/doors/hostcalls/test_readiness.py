@@ -76,6 +76,7 @@ class Watching:
         return await waiting
 
 
+@pytest.mark.requirement("hostcalls:epoll")
 async def test_handles_that_are_ready_are_told_in_their_order_and_once():
     watching = Watching()
     first, _ = watching.door(EPOLLIN | EPOLLOUT)
@@ -247,6 +248,7 @@ async def test_closing_twice_is_nothing_and_a_closed_one_can_be_taken_out():
     assert ran.answers == [1000, 1001, 0, 0, 0, -Errno.EBADF, -Errno.EBADF]
 
 
+@pytest.mark.requirement("hostcalls:epoll")
 @pytest.mark.parametrize(
     ("command", "told"),
     [

@@ -203,6 +203,7 @@ async def test_a_huge_write_is_a_short_one():
     assert len(ran.stdout) == 1024 * 1024
 
 
+@pytest.mark.requirement("hostcalls:wasi")
 @pytest.mark.parametrize(
     ("name", "numbers", "errno"),
     [
@@ -270,6 +271,7 @@ async def test_a_guest_has_the_arguments_and_environment_that_it_was_given():
     assert ran.stdout[128:138] == b"A=1\0B=x=y\0"
 
 
+@pytest.mark.requirement("hostcalls:wasi")
 async def test_nothing_of_the_hosts_environment_reaches_a_guest(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CANARY", "of the host")
     assert os.environ["CANARY"]

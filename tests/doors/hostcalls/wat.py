@@ -42,7 +42,7 @@ def guest(
     length.
     """
     return f"""(module
-  {"".join(sorted({_import(one.name) for one in calls}))}
+  {"".join(sorted({import_of(one.name) for one in calls}))}
   (import "{wasi.MODULE}" "fd_write" (func $tell (param i32 i32 i32 i32) (result i32)))
   (memory (export "memory") {pages})
   {"".join(_data(data or {}))}
@@ -60,7 +60,7 @@ def _signature(name: str) -> tuple[str, str]:
     return "bascule", {**IMPORTS, **ABSENT}[name]
 
 
-def _import(name: str) -> str:
+def import_of(name: str) -> str:
     module, letters = _signature(name)
     params = " ".join(_SIZES[letter] for letter in letters[:-1])
     result = "" if letters.endswith("-") else f"(result {_SIZES[letters[-1]]})"

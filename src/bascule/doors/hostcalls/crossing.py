@@ -9,11 +9,16 @@ Nothing of a guest runs or waits on the loop's thread.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
+
+from bascule.doors.hostcalls.abi import Errno, Fault
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -74,10 +79,12 @@ class Crossing:
         except RuntimeError:
             return  # the loop is closed, and its tasks with it
 
-    async def drain(self) -> None:
-        """Wait until all that was cancelled has ended; called on the loop."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+    async def drain(self, seconds: float) -> None:
+        """Wait until all that was cancelled has ended, but no longer; called on the loop."""
+        if self._tasks:
+            _, left = await asyncio.wait(self._tasks, timeout=seconds)
+            if left:
+                logger.error("work for a guest did not end with it: %s", left)
 
     # --- on the guest's thread, and _post on any
 
@@ -159,7 +166,7 @@ def _settle(answer: asyncio.Future[T], result: _Result[T]) -> None:
 
 def _outcome(task: asyncio.Task[T]) -> T:
     if task.cancelled():
-        raise Ended
+        raise Fault(Errno.ECANCELED)  # by somebody else: a guest that ends does not look here
     return task.result()
 
 

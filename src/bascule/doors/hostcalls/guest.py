@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from contextlib import suppress
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -44,6 +45,7 @@ _TRAPS: Final = {
     TrapCode.BAD_SIGNATURE: "indirect call of a function of another type",
     TrapCode.BAD_CONVERSION_TO_INTEGER: "invalid conversion to integer",
 }
+_UNNAMED: Final = "its code failed"
 _LONGEST_NAME: Final = 80
 #: How long a thread that was told to end is waited for; it has nothing left to wait for itself.
 _END_SECONDS: Final = 5.0
@@ -120,7 +122,7 @@ class Guest:
             raise
         finally:
             self.crossing.end()
-            await self.crossing.drain()
+            await self.crossing.drain(_END_SECONDS)
         return replace(found, seconds=self.host.clock.monotonic() - started)
 
     def end(self, why: Ending) -> None:
@@ -133,17 +135,19 @@ class Guest:
         await asyncio.wait((over,), timeout=_END_SECONDS)
         if not over.done():
             logger.error("a guest's thread did not end; it is left behind")
-            return Exit(reason=self._ending or "failed", message="its thread did not end")
+            return Exit(reason=self._ending or "failed", code=1, message="its thread did not end")
         return over.result()
 
     # --- the guest's thread
 
     def _main(self, loop: asyncio.AbstractEventLoop, over: asyncio.Future[Exit]) -> None:
-        found = self._run()
         try:
+            found = self._run()
+        except Exception:
+            logger.exception("a guest could not be run")
+            found = Exit(reason="failed", code=1, message="the host failed to run it")
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
             loop.call_soon_threadsafe(_settle, over, found)
-        except RuntimeError:
-            return  # the loop is closed: nobody waits
 
     def _run(self) -> Exit:
         store = Store(self._engine)
@@ -151,14 +155,11 @@ class Guest:
             self._prepare(store)
             found = self._start(store)
             peak = 0 if self._memory is None else self._memory.size
-        except Exception:
-            logger.exception("a guest could not be run")
-            return Exit(reason="failed", message="the host failed to run it")
+            return replace(found, calls=self.usage.calls, peak_memory=peak)
         finally:
-            self.handles.close_all()
             self._memory = self._exports = self._store = None
             store.close()
-        return replace(found, calls=self.usage.calls, peak_memory=peak)
+            self.handles.close_all()
 
     def _prepare(self, store: Store) -> None:
         limits = self.host.limits
@@ -186,7 +187,8 @@ class Guest:
         except Trap as trap:
             found = _trapped(trap)
         except WasmtimeError as error:
-            found = Exit(reason="trapped", code=1, message=str(error).splitlines()[0])
+            lines = str(error).splitlines() or [_UNNAMED]
+            found = Exit(reason="trapped", code=1, message=lines[0])
         return self._explained(found)
 
     def _explained(self, found: Exit) -> Exit:
@@ -202,7 +204,7 @@ class Guest:
         return self.crossing.ended or self._is_abandoned()
 
     def _is_abandoned(self) -> bool:
-        return any(one.abandoned for one in self.running)
+        return bool(self.running) and any(one.abandoned for one in self.running)
 
     @property
     def depth(self) -> int:
@@ -303,7 +305,7 @@ def _trapped(trap: Trap) -> Exit:
     if code == TrapCode.OUT_OF_FUEL:
         return Exit(reason="out_of_fuel", code=1, message="its fuel is used up")
     if code is None:
-        return Exit(reason="trapped", code=1, message=trap.message.splitlines()[0])
+        return Exit(reason="trapped", code=1, message=_UNNAMED)
     what = _TRAPS.get(code) or code.name.lower().replace("_", " ")
     return Exit(reason="trapped", code=1, message=what + _place(trap))
 

@@ -5,11 +5,14 @@ Numbers begin at 1000 and are never given twice. A closed handle is gone.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import ClassVar, Final, Literal, TypeVar
 
 from bascule.doors.hostcalls.abi import Errno, Fault
 from bascule.model.json import JsonValue
+
+logger = logging.getLogger(__name__)
 
 FIRST: Final = 1000
 MOST_OPEN: Final = 1024
@@ -108,9 +111,13 @@ class Handles:
         return self.was_given(number) and number not in self._open
 
     def close_all(self) -> None:
-        """Close whatever is open."""
+        """Close whatever is open; one that cannot be closed keeps no other from it."""
         while self._open:
-            _close(self._open.popitem()[1])
+            number, handle = self._open.popitem()
+            try:
+                _close(handle)
+            except Exception:
+                logger.exception("handle %d of a guest could not be closed", number)
 
 
 def _close(handle: Handle) -> None:

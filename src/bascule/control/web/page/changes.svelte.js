@@ -1,1 +1,1 @@
-import{At as e,Ot as t,p as n}from"./bascule.js";import{t as r}from"./loading.svelte.js";function i(i,a){let o=new r(i);return e(()=>{n.revision,a?.(),t(()=>void o.load())}),e(()=>()=>o.cancel()),o}export{i as t};
+import{jt as e,kt as t,p as n}from"./bascule.js";import{t as r}from"./loading.svelte.js";function i(i,a){let o=new r(i);return e(()=>{n.revision,a?.(),t(()=>void o.load())}),e(()=>()=>o.cancel()),o}export{i as t};

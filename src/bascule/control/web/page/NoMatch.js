@@ -1,0 +1,1 @@
+import{At as e,Lt as t,Pt as n,Tt as r,bt as i,gt as a,qt as o,vt as s,wt as c}from"./bascule.js";var l=i(`<p class="none quiet"> <button class="link" type="button">Show all</button></p>`);function u(i,c){var u=l(),d=n(u),f=t(d);o(u),e(()=>a(d,`No ${c.what??``} matches. `)),r(`click`,f,function(...e){c.onall?.apply(this,e)}),s(i,u)}c([`click`]);export{u as t};
