@@ -24,8 +24,8 @@ from bascule.app.guests import (
 from bascule.cli.command import Plan, print_line, run_async, warn
 from bascule.cli.endpoint import URL_VARIABLE, reach, registry_of
 from bascule.cli.failures import complain, report
-from bascule.cli.guest_output import GuestOutput
-from bascule.cli.parser import EXIT_FAILED, EXIT_USAGE
+from bascule.cli.guest_output import GuestOutput, exit_code
+from bascule.cli.parser import EXIT_USAGE
 from bascule.cli.progress import StatusLine
 from bascule.cli.task_choice import TASK_VARIABLE, known_task
 from bascule.cli.tool_approval import approver_of
@@ -38,10 +38,7 @@ from bascule.model.task import Executable, TaskRecord
 from bascule.node.bridge.opening import Opening
 from bascule.wire.api.guests import Invocation
 
-EXIT_TIMEOUT = 124
-EXIT_INTERRUPTED = 130
 _MIB = 1024 * 1024
-_HIGHEST_CODE = 255
 #: How long a token lives that is made for a guest without a time of its own; it ends with it.
 _TOKEN_SECONDS = 86_400.0
 _GRACE_SECONDS = 60.0
@@ -161,7 +158,7 @@ class Job:
             return Exit(reason="interrupted", seconds=SYSTEM_CLOCK.monotonic() - began)
 
     def _tell(self, found: Exit, host: Host) -> int:
-        code = exit_code(found)
+        code = exit_code(found.reason, found.code)
         words = _words(found, host.limits)
         if words:
             complain([words])
@@ -179,13 +176,6 @@ def _limits(arguments: argparse.Namespace) -> GuestLimits:
         output_bytes=arguments.output_limit or usual.output_bytes,
         fuel=arguments.fuel,
     )
-
-
-def exit_code(found: Exit) -> int:
-    """Return the command's exit code: the guest's own, if it had one that fits."""
-    if found.reason == "exited":
-        return found.code if 0 <= found.code <= _HIGHEST_CODE else EXIT_FAILED
-    return {"timeout": EXIT_TIMEOUT, "interrupted": EXIT_INTERRUPTED}.get(found.reason, EXIT_FAILED)
 
 
 def _words(found: Exit, limits: GuestLimits) -> str:
