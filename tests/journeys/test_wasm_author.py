@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from checks.guests import ZIG, build
-from tests.flow.up_process import Up, serving, start
+from tests.flow.up_process import serving, start
 from tests.journeys.shell import Terminal
 from tests.waits import SOON_SECONDS, until
 
@@ -68,17 +68,6 @@ async def _approve_what_it_waits_for(at: Terminal, process: asyncio.subprocess.P
     await at.works(f"approvals approve {await until(asked)} --yes")
 
 
-async def _invoked(at: Terminal, up: Up) -> list[str]:
-    """Have the server run the task's module, and return the names of the events that it sends."""
-    token = json.loads(await at.works("tokens create --role client --task demo --json"))["token"]
-    headers = {"Authorization": f"Bearer {token}"}
-    url = f"{up.url}/api/v1/tasks/demo/invoke"
-    async with up.http.post(url, headers=headers, json={}) as answer:
-        assert answer.status == 200, await answer.text()
-        said = (await answer.read()).decode()
-    return re.findall(r"^event: (\w+)$", said, re.MULTILINE)
-
-
 @pytest.mark.timeout(120)
 @pytest.mark.requirement("hostcalls:run")
 async def test_from_a_page_of_c_to_a_task_of_the_server(tmp_path: Path):
@@ -89,7 +78,7 @@ async def test_from_a_page_of_c_to_a_task_of_the_server(tmp_path: Path):
     hello, chat, listing, both = _commands()
     assert await at.works(hello) == "Hello, Ada!\n"
     assert "I am a rehearsal" in await at.works(chat)
-    async with serving(data) as up:
+    async with serving(data):
         assert "delete_note\nlist_notes\n" in await at.works(listing)
         said = await at.works(both)
         assert "mcp__notes__read_note said" in said
@@ -101,7 +90,9 @@ async def test_from_a_page_of_c_to_a_task_of_the_server(tmp_path: Path):
         program = {"path": str(module), "checksum_sha256": digest, "args": ["Grace"]}
         await at.works(f"tasks set demo executable={shlex.quote(json.dumps(program))}")
         assert await at.works("run --task demo") == "Hello, Grace!\n"
-        assert await _invoked(at, up) == ["stdout", "log", "exit"]
+        invoked = await at("tasks invoke demo --arg again")
+        assert (invoked.code, invoked.out) == (0, "Hello, Grace!\n"), invoked.err
+        assert "the guest has greeted" in invoked.err
 
         await at.works("tasks add alone")
         refused = await at(f"{listing.partition('--task')[0]} --task alone")
