@@ -130,6 +130,18 @@ def test_output_without_a_line_end_does_not_run_into_the_object(folder: Folder):
     assert folder.run(half, "--json").out.splitlines()[0] == "half"
 
 
+def test_a_module_is_compiled_once_for_this_user(folder: Folder, cache_folder: Path):
+    named = guest(data=str(folder.path))  # nobody else's
+    kept = cache_folder / "bascule" / "modules"
+    before = {*kept.glob("*.cwasm")}
+    assert folder.run(named).code == 0
+    (made,) = {*kept.glob("*.cwasm")} - before
+    assert kept.stat().st_mode & 0o777 == 0o700
+    written = made.read_bytes()
+    assert folder.run(named).code == 0
+    assert (made.read_bytes(), {*kept.glob("*.cwasm")} - before) == (written, {made})
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

@@ -7,6 +7,7 @@ import argparse
 from bascule.cli.command import shown
 from bascule.cli.edit import add_using_verbs, after_adding
 from bascule.cli.endpoint import verb
+from bascule.cli.invoke import add_invoke
 from bascule.cli.parser import STRICT, Parser, actions_of, option, switch
 from bascule.cli.records import (
     SELECTION,
@@ -62,6 +63,7 @@ def fill(group: Parser) -> None:
     actions = actions_of(group)
     add_record_verbs(actions, TASKS)
     add_using_verbs(actions)
+    add_invoke(actions)
     verb(actions, "add", "add a task", add, examples=_ADD_EXAMPLES).takes(
         option("id", "ID", "its name"),
         option("--name", "TEXT", "a display name"),
