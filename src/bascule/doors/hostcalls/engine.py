@@ -59,9 +59,9 @@ class GuestEngine:
     """Compiles modules and runs them. With ``fuel`` it counts instructions, which costs time."""
 
     def __init__(self, *, fuel: bool = False, cache: ModuleCache | None = None) -> None:
-        self._engine = Engine(_config(fuel=fuel))
-        self._functions = _functions(self._engine)
-        self._ticker = Ticker(self._engine)
+        self.engine = Engine(_config(fuel=fuel))
+        self._functions = _functions(self.engine)
+        self._ticker = Ticker(self.engine)
         self._cache = cache
         self._salt = f"{version('wasmtime')} {_SETTINGS} {fuel}\0".encode()
         self._programs: OrderedDict[str, Program] = OrderedDict()
@@ -86,7 +86,7 @@ class GuestEngine:
         """Run a guest to its end; raise BadModule if it needs more memory than it may have."""
         program.check_memory(host.limits)
         with self._ticker.running():
-            return await Guest(self._engine, program, host).run()
+            return await Guest(self.engine, program, host).run()
 
     def _made(self, name: str, content: bytes) -> Program:
         module = self._kept(name) or self._compiled(name, content)
@@ -97,14 +97,14 @@ class GuestEngine:
         if code is None:
             return None
         try:
-            return Module.deserialize(self._engine, code)
+            return Module.deserialize(self.engine, code)
         except WasmtimeError as error:
             logger.warning("a compiled module is of no use here; compiling anew: %s", cause(error))
             return None
 
     def _compiled(self, name: str, content: bytes) -> Module:
         try:
-            module = Module(self._engine, content)
+            module = Module(self.engine, content)
         except WasmtimeError as error:
             raise BadModule.of(error) from None
         if self._cache is not None:

@@ -366,7 +366,10 @@ class Session(Lifetime):
             raise refused_since(self._refusal)
         grant = self._access.resolve(name)
         if grant is not None:
-            return self._table[grant.tool.model_name]
+            target = self._table[grant.tool.model_name]
+            if server:  # so it means this tool until the table is made anew
+                self._table[name] = target
+            return target
         decision = self._access.decide(name)
         failure = self._down(decision)
         if failure is not None:
