@@ -229,10 +229,13 @@ BSC_FN const char *bsc_find(const char *json, const char *path) {
     return *at ? at : NULL;
 }
 
-BSC_FN uint32_t bsc_hex(const char *at) {
+/* Read the four digits behind the u of an escape, and go to the last; a text may be cut. */
+BSC_FN uint32_t bsc_hex(const char **at) {
     uint32_t value = 0;
-    for (int i = 0; i < 4 && at[i]; i++)
-        value = value * 16 + (uint32_t)(at[i] <= '9' ? at[i] - '0' : (at[i] | 32) - 'a' + 10);
+    for (int i = 0; i < 4 && (*at)[1] && (*at)[1] != '"'; i++) {
+        char c = *++*at;
+        value = value * 16 + (uint32_t)(c <= '9' ? c - '0' : (c | 32) - 'a' + 10);
+    }
     return value;
 }
 
@@ -240,7 +243,7 @@ BSC_FN int bsc_add_character(bsc_buffer *text, uint32_t c) {
     char utf8[4];
     uint32_t more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
     for (uint32_t i = more; i; i--, c >>= 6) utf8[i] = (char)(0x80 | (c & 0x3f));
-    utf8[0] = (char)(more ? (0xf00 >> more & 0xff) | c : c);
+    utf8[0] = (char)(more ? (0xff00 >> (more + 1) & 0xff) | c : c);
     return bsc_add_bytes(text, utf8, more + 1);
 }
 
@@ -253,11 +256,14 @@ BSC_FN int bsc_read(const char *json, const char *path, bsc_buffer *out) {
     int failed = 0;
     for (at++; *at && *at != '"' && !failed; at++) {
         if (*at != '\\') { failed = bsc_add_bytes(out, at, 1); continue; }
-        uint32_t c = (unsigned char)*++at;
+        if (!*++at) break;
+        uint32_t c = (unsigned char)*at;
         if (c == 'u') {
-            c = bsc_hex(at + 1), at += 4;
-            if (c >> 10 == 0x36 && at[1] == '\\' && at[2] == 'u')
-                c = 0x10000 + ((c & 0x3ff) << 10) + (bsc_hex(at + 3) & 0x3ff), at += 6;
+            c = bsc_hex(&at);
+            if (c >> 10 == 0x36 && at[1] == '\\' && at[2] == 'u') {
+                at += 2;
+                c = 0x10000 + ((c & 0x3ff) << 10) + (bsc_hex(&at) & 0x3ff);
+            }
         } else {
             c = c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r'
               : c == 'b' ? '\b' : c == 'f' ? '\f' : c;

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.served import FOUND_BY, Served, command, served
+from tests.cli.terminal import Terminal
 
 GUESTS = Path(__file__).parents[2] / "guests"
 NOTE = "These notes live in the memory of the demo server"
@@ -94,10 +95,11 @@ def test_without_a_task_there_are_no_servers():
 class Records:
     """A directory with the demo server and a task that may use it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, **fields: object) -> None:
         self._path = path
         demo = {"command": sys.executable, "args": ["-m", "bascule.demo.server"]}
-        self._write("notes", server_id="notes", transport="stdio", stdio=demo, allowed_tools=["*"])
+        server = {"server_id": "notes", "transport": "stdio", "allowed_tools": ["*"]}
+        self._write("notes", **server, stdio=demo, **fields)
         mcp = {"enabled": True, "default_server_ids": ["notes"]}
         self._write("tasks/demo", task_id="demo", mcp=mcp)
 
@@ -119,6 +121,23 @@ def test_a_guest_runs_over_files_with_nothing_else_running(tmp_path: Path):
     told = json.loads(done.out.splitlines()[-1])
     assert (told["exit"], told["reason"], told["calls"]) == (0, "exited", 3)
     assert told["peak_memory"] > 0
+
+
+def test_over_files_whoever_runs_the_guest_approves_its_calls(tmp_path: Path):
+    records = Records(tmp_path, approval_policy={"default": "always"})
+    words = ("run", sample("list_and_call"), *records.words)
+    refused = command(*words, "--no-input")
+    assert refused.code == 1
+    assert "mcp_approval_required" in refused.err
+    assert NOTE not in refused.out
+    approved = command(*words, "--yes")
+    assert (approved.code, approved.err) == (0, "")
+    assert NOTE in approved.out
+    terminal = Terminal([sys.executable, "-m", "bascule", *words])
+    terminal.until("call it? [y/N]")
+    terminal.type("y")
+    assert terminal.finish() == 0
+    assert NOTE in terminal.shown
 
 
 def test_the_loop_runs_here_and_not_at_the_process_as_well(up: Served):

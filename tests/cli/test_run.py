@@ -49,6 +49,7 @@ LOOP = guest("(call $say (i32.const 1) (i32.const 6)) (loop br 0)", data="ready\
 SLEEP = guest(
     "(call $say (i32.const 1) (i32.const 6)) (call $sleep (i32.const 600000))", data="ready\\0a"
 )
+LARGE = '(module (memory (export "memory") 33) (func (export "_start")))'
 ENDLESS = guest("(loop (call $say (i32.const 1) (i32.const 6)) br 0)", data="ready\\0a")
 TRAP = guest("unreachable")
 
@@ -98,7 +99,7 @@ def test_what_a_guest_says_goes_where_it_belongs(folder: Folder):
         (LOOP, ("--timeout", "0.05"), 124, "ended after 0.05 s (--timeout)"),
         (SLEEP, ("--timeout", "0.05"), 124, "ended after 0.05 s (--timeout)"),
         (ENDLESS, ("--output-limit", "600"), 1, "more than 600 bytes (--output-limit)"),
-        ('(module (memory (export "memory") 33))', ("--memory", "2"), 1, "memory"),
+        (LARGE, ("--memory", "2"), 2, "run it with --memory 3 or more"),
     ],
     ids=["own", "too-high", "trap", "fuel", "loop", "sleep", "output", "memory"],
 )
@@ -127,6 +128,18 @@ def test_json_ends_with_one_object(folder: Folder):
 def test_output_without_a_line_end_does_not_run_into_the_object(folder: Folder):
     half = guest("(call $say (i32.const 1) (i32.const 4))", data="half")
     assert folder.run(half, "--json").out.splitlines()[0] == "half"
+
+
+def test_a_module_is_compiled_once_for_this_user(folder: Folder, cache_folder: Path):
+    named = guest(data=str(folder.path))  # nobody else's
+    kept = cache_folder / "bascule" / "modules"
+    before = {*kept.glob("*.cwasm")}
+    assert folder.run(named).code == 0
+    (made,) = {*kept.glob("*.cwasm")} - before
+    assert kept.stat().st_mode & 0o777 == 0o700
+    written = made.read_bytes()
+    assert folder.run(named).code == 0
+    assert (made.read_bytes(), {*kept.glob("*.cwasm")} - before) == (written, {made})
 
 
 @pytest.mark.parametrize(

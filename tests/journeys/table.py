@@ -144,8 +144,8 @@ JOURNEYS = (
             "meets a refusal as an error number": _AUTHOR,
             "reads the log while the guest runs": _AUTHOR,
             "lets a task of the server name the module, and runs that": _AUTHOR,
+            "has the server run it, and reads what it says as it comes": _AUTHOR,
         },
-        missing=("the server runs the module itself, for whoever asks it to",),
     ),
     Journey(
         number=9,

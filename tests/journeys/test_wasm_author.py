@@ -90,6 +90,9 @@ async def test_from_a_page_of_c_to_a_task_of_the_server(tmp_path: Path):
         program = {"path": str(module), "checksum_sha256": digest, "args": ["Grace"]}
         await at.works(f"tasks set demo executable={shlex.quote(json.dumps(program))}")
         assert await at.works("run --task demo") == "Hello, Grace!\n"
+        invoked = await at("tasks invoke demo --arg again")
+        assert (invoked.code, invoked.out) == (0, "Hello, Grace!\n"), invoked.err
+        assert "the guest has greeted" in invoked.err
 
         await at.works("tasks add alone")
         refused = await at(f"{listing.partition('--task')[0]} --task alone")

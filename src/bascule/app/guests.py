@@ -6,7 +6,7 @@ A program reaches what this process has (``here``), or what a server elsewhere s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,20 +16,22 @@ from msgspec.structs import replace
 from bascule.control.registry.masks import MASK
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
 from bascule.doors.hostcalls.engine import GuestEngine
+from bascule.doors.hostcalls.executables import plain_value
 from bascule.doors.hostcalls.guest import Exit
 from bascule.doors.hostcalls.host import Host
+from bascule.doors.hostcalls.module_cache import ModuleCache
 from bascule.doors.hostcalls.program import MAX_MODULE_BYTES, BadModule
 from bascule.errors import BasculeError
 from bascule.loop.backends import Backends, Chosen
 from bascule.loop.http_backend import HttpUpstream
 from bascule.model.backend import BackendRecord
-from bascule.model.reference import Template, parse_value
 from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import Executable, TaskPolicy, TaskRecord
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.opening import Opening
 from bascule.node.contract import AnyBridge
+from bascule.node.homes import OWN_CACHE, user_cache
 from bascule.outbound.references import MappedSecrets
 from bascule.outbound.rules import NodeRules
 from bascule.outbound.tls import tls_context
@@ -37,6 +39,7 @@ from bascule.wire.narrowing import headers_of, user_header
 
 #: What the server that a guest is connected to is called among backends.
 SERVER = "bascule"
+MODULES_FOLDER = "modules"
 _NO_TASK = Opening()
 _RULES = NodeRules()
 
@@ -56,13 +59,21 @@ class HiddenValue(BasculeError):
 class Program:
     """A module that is compiled and ready to run; raise BadModule for what cannot be."""
 
-    def __init__(self, content: bytes, *, fuel: bool = False) -> None:
-        self._engine = GuestEngine(fuel=fuel)
+    def __init__(
+        self, content: bytes, *, fuel: bool = False, cache: ModuleCache | None = None
+    ) -> None:
+        self._engine = GuestEngine(fuel=fuel, cache=cache)
         self._module = self._engine.load(content)
 
     async def run(self, host: Host) -> Exit:
         """Run it to its end."""
         return await self._engine.run(self._module, host)
+
+
+def user_modules(environ: Mapping[str, str]) -> ModuleCache | None:
+    """Return where the user's compiled modules are kept; None for a user without a cache folder."""
+    cache = user_cache(environ)
+    return None if cache is None else ModuleCache(cache / OWN_CACHE / MODULES_FOLDER)
 
 
 def read_module(path: Path, checksum: str | None = None) -> bytes:
@@ -90,25 +101,19 @@ def variables_of(executable: Executable, given: frozenset[str]) -> dict[str, str
     Raise HiddenValue for one that is masked or a reference: nothing of this machine goes into a
     guest that nobody named on the command line.
     """
-    wanted = {name: text for name, text in executable.env.items() if name not in given}
-    hidden = [name for name, text in wanted.items() if not _is_plain(text)]
+    wanted = {
+        name: None if text == MASK else plain_value(text)
+        for name, text in executable.env.items()
+        if name not in given
+    }
+    hidden = [name for name, value in wanted.items() if value is None]
     if hidden:
         options = " ".join(f"--env {name}=VALUE" for name in hidden)
         raise HiddenValue(
             f"executable.env: {', '.join(hidden)}: hidden or a reference, so it cannot be read "
             f"here; give it: {options}"
         )
-    return wanted
-
-
-def _is_plain(text: str) -> bool:
-    if text == MASK:
-        return False
-    try:
-        parsed = parse_value(text)
-    except ValueError:
-        return False
-    return isinstance(parsed, Template) and not parsed.variables
+    return {name: value for name, value in wanted.items() if value is not None}
 
 
 @asynccontextmanager

@@ -7,11 +7,22 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import BinaryIO, TextIO
 
+from bascule.cli.parser import EXIT_FAILED
 from bascule.cli.table import Colour, paint
 from bascule.doors.hostcalls.host import LogLevel, LogLine, Output
 from bascule.policy.characters import render_safe
 
+EXIT_TIMEOUT = 124
+EXIT_INTERRUPTED = 130
+_HIGHEST_CODE = 255
 _COLOURS: Mapping[LogLevel, Colour] = {"warn": "yellow", "error": "red"}
+
+
+def exit_code(reason: str, code: int) -> int:
+    """Return a command's exit code: the guest's own, if it had one that fits."""
+    if reason == "exited":
+        return code if 0 <= code <= _HIGHEST_CODE else EXIT_FAILED
+    return {"timeout": EXIT_TIMEOUT, "interrupted": EXIT_INTERRUPTED}.get(reason, EXIT_FAILED)
 
 
 class GuestOutput:

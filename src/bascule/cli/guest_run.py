@@ -18,27 +18,27 @@ from bascule.app.guests import (
     here,
     read_module,
     served,
+    user_modules,
     variables_of,
 )
 from bascule.cli.command import Plan, print_line, run_async, warn
 from bascule.cli.endpoint import URL_VARIABLE, reach, registry_of
 from bascule.cli.failures import complain, report
-from bascule.cli.guest_output import GuestOutput
-from bascule.cli.parser import EXIT_FAILED, EXIT_USAGE
+from bascule.cli.guest_output import GuestOutput, exit_code
+from bascule.cli.parser import EXIT_USAGE
 from bascule.cli.progress import StatusLine
 from bascule.cli.task_choice import TASK_VARIABLE, known_task
 from bascule.cli.tool_approval import approver_of
 from bascule.cli.tool_session import Elsewhere, at_process, bridge_over, read_source, rules_of
 from bascule.clock import SYSTEM_CLOCK
+from bascule.doors.hostcalls.executables import arguments_of
 from bascule.doors.hostcalls.guest import Exit
 from bascule.doors.hostcalls.host import GuestLimits, Host
 from bascule.model.task import Executable, TaskRecord
 from bascule.node.bridge.opening import Opening
+from bascule.wire.api.guests import Invocation
 
-EXIT_TIMEOUT = 124
-EXIT_INTERRUPTED = 130
 _MIB = 1024 * 1024
-_HIGHEST_CODE = 255
 #: How long a token lives that is made for a guest without a time of its own; it ends with it.
 _TOKEN_SECONDS = 86_400.0
 _GRACE_SECONDS = 60.0
@@ -126,10 +126,11 @@ class Job:
         elif executable is not None:
             content = read_module(Path(executable.path), executable.checksum_sha256)
             env = {**variables_of(executable, frozenset(env)), **env}
-            args = (*executable.args, *args)
+            args = arguments_of(executable, Invocation(args=args))
         else:
             raise NoModule(f"the task names no executable (executable.path); {_WHICH}")
-        self._program = Program(content, fuel=arguments.fuel is not None)
+        fuel, cache = arguments.fuel is not None, user_modules(os.environ)
+        self._program = Program(content, fuel=fuel, cache=cache)
         self.host = Host(
             listener=self._output.hear,
             model=arguments.model,
@@ -157,7 +158,7 @@ class Job:
             return Exit(reason="interrupted", seconds=SYSTEM_CLOCK.monotonic() - began)
 
     def _tell(self, found: Exit, host: Host) -> int:
-        code = exit_code(found)
+        code = exit_code(found.reason, found.code)
         words = _words(found, host.limits)
         if words:
             complain([words])
@@ -175,13 +176,6 @@ def _limits(arguments: argparse.Namespace) -> GuestLimits:
         output_bytes=arguments.output_limit or usual.output_bytes,
         fuel=arguments.fuel,
     )
-
-
-def exit_code(found: Exit) -> int:
-    """Return the command's exit code: the guest's own, if it had one that fits."""
-    if found.reason == "exited":
-        return found.code if 0 <= found.code <= _HIGHEST_CODE else EXIT_FAILED
-    return {"timeout": EXIT_TIMEOUT, "interrupted": EXIT_INTERRUPTED}.get(found.reason, EXIT_FAILED)
 
 
 def _words(found: Exit, limits: GuestLimits) -> str:
@@ -202,6 +196,7 @@ def _words(found: Exit, limits: GuestLimits) -> str:
 
 def _plain(found: Exit, code: int, host: Host) -> dict[str, object]:
     """Return how a guest ended, for a program that reads it."""
+    is_known = found.reason != "interrupted"
     budgets = {
         **to_builtins(host.limits),
         "max_iterations": host.settings.max_iterations,
@@ -212,7 +207,7 @@ def _plain(found: Exit, code: int, host: Host) -> dict[str, object]:
         "reason": found.reason,
         "message": found.message,
         "seconds": round(found.seconds, 3),
-        "calls": found.calls,
+        "calls": found.calls if is_known else None,
         "budgets": budgets,
-        "peak_memory": found.peak_memory,
+        "peak_memory": found.peak_memory if is_known else None,
     }

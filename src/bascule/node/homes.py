@@ -27,6 +27,8 @@ from bascule.node.trees import remove_tree, size_of_tree
 
 logger = logging.getLogger(__name__)
 
+#: What is Bascule's in the user's cache folder.
+OWN_CACHE = "bascule"
 FOLDER = "homes"
 MAX_MB = 5120
 MAX_DAYS = 30
@@ -220,14 +222,19 @@ def user_homes(
     clock: Clock = SYSTEM_CLOCK,
 ) -> Homes | None:
     """Return the HOMEs in the user's cache folder; None for a user who has none."""
+    cache = user_cache(environ)
+    if cache is None:
+        return None
+    return Homes(cache, (OWN_CACHE, FOLDER), max_mb=max_mb, max_days=max_days, clock=clock)
+
+
+def user_cache(environ: Mapping[str, str]) -> Path | None:
+    """Return the user's cache folder; None for a user who has none."""
     cache = environ.get("XDG_CACHE_HOME", "")
-    if not cache.startswith("/"):  # a relative one is to be ignored, says the specification
-        home = environ.get("HOME", "")
-        if not home.startswith("/"):
-            return None
-        cache = f"{home}/.cache"
-    names = ("bascule", FOLDER)
-    return Homes(Path(cache), names, max_mb=max_mb, max_days=max_days, clock=clock)
+    if cache.startswith("/"):  # a relative one is to be ignored, says the specification
+        return Path(cache)
+    home = environ.get("HOME", "")
+    return Path(home) / ".cache" if home.startswith("/") else None
 
 
 def launch_key(argv: Sequence[str]) -> str:

@@ -76,6 +76,7 @@ async def refused(node: Node, token: str, task: str, added: Invocation | None = 
 # --- a guest that runs
 
 
+@pytest.mark.requirement("hostcalls:invoke")
 async def test_a_guest_is_told_as_a_stream_and_given_what_task_and_caller_add(tmp_path: Path):
     path, digest = module(tmp_path, TALKING), checksum(TALKING)
     executable = {"path": path, "checksum_sha256": digest, "args": ["a$$"], "env": {"A": "1"}}
@@ -92,6 +93,7 @@ async def test_a_guest_is_told_as_a_stream_and_given_what_task_and_caller_add(tm
     assert (over.reason, over.code) == ("exited", 42)  # four words, its own name too; two variables
 
 
+@pytest.mark.requirement("hostcalls:invoke:hang-up")
 async def test_hanging_up_ends_the_process_and_frees_the_place(tmp_path: Path):
     rules = GuestRules(most=1)
     async with Node({"t": {"path": module(tmp_path, ENDLESS)}}, rules) as node:
@@ -109,6 +111,7 @@ async def test_hanging_up_ends_the_process_and_frees_the_place(tmp_path: Path):
     assert late.reason == "timeout"
 
 
+@pytest.mark.requirement("hostcalls:invoke:isolated")
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
 async def test_a_fault_of_the_engine_ends_its_own_guest_alone(
     tmp_path: Path, number: signal.Signals
@@ -126,6 +129,7 @@ async def test_a_fault_of_the_engine_ends_its_own_guest_alone(
         await other.aclose()
 
 
+@pytest.mark.requirement("hostcalls:invoke:checksum")
 async def test_what_keeps_a_module_from_running_is_an_error_before_the_stream(tmp_path: Path):
     text = tmp_path / "text.wasm"
     text.write_text("(module)", encoding="utf-8")
@@ -147,6 +151,7 @@ async def test_what_keeps_a_module_from_running_is_an_error_before_the_stream(tm
     assert "checksum_sha256" in str(errors["wrong"])
 
 
+@pytest.mark.requirement("hostcalls:invoke:hang-up")
 async def test_its_calls_are_those_of_its_token_and_end_when_it_is_hung_up(tmp_path: Path):
     path = {"path": module(tmp_path, CALLING)}
     async with Node({"t": path, "u": path}) as node:
@@ -217,6 +222,7 @@ async def test_what_cannot_be_given_to_a_guest_is_named(
     assert starter.orders == []
 
 
+@pytest.mark.requirement("hostcalls:invoke:rules")
 async def test_the_owner_of_the_node_says_which_modules_run(tmp_path: Path):
     listed, private = tmp_path / "listed", tmp_path / "private"
     listed.mkdir()
@@ -259,6 +265,7 @@ async def test_a_node_without_an_engine_says_what_to_install(monkeypatch: pytest
 # --- how many, and until when
 
 
+@pytest.mark.requirement("hostcalls:invoke:bounded")
 async def test_a_token_has_four_guests_and_the_node_as_many_as_it_is_told():
     async with Node({"t": {"path": __file__}}, GuestRules(most=5), starter=Holding()) as node:
         token, other = await node.token("t"), await node.token("t")

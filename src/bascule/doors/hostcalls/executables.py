@@ -66,7 +66,7 @@ def environment_of(executable: Executable, added: Invocation) -> tuple[tuple[str
 
 def _plain(given: Mapping[str, str], where: Callable[[str], str] = str) -> dict[str, str]:
     """Return values as they are meant; raise InvalidRecord for references: no guest gets any."""
-    values = {name: _value(text) for name, text in given.items()}
+    values = {name: plain_value(text) for name, text in given.items()}
     refuse_any(
         [
             f"{where(name)}: is a reference, and a guest is given none: write the value itself"
@@ -77,7 +77,8 @@ def _plain(given: Mapping[str, str], where: Callable[[str], str] = str) -> dict[
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _value(text: str) -> str | None:
+def plain_value(text: str) -> str | None:
+    """Return a value as it is meant; None for a reference."""
     try:
         parsed = parse_value(text)
     except ValueError:
