@@ -30,6 +30,7 @@ OURS = {
 }
 GRPC = {
     "OK",
+    "UNIMPLEMENTED",
     "UNKNOWN",
     "INVALID_ARGUMENT",
     "NOT_FOUND",

@@ -47,13 +47,13 @@ _RULES = NodeRules()
 class NoModule(BasculeError):
     """There is no module to run, or it is not the one that was meant."""
 
-    code = "no_module"
+    code = "bad_module"
 
 
 class HiddenValue(BasculeError):
     """A variable of a task's executable that cannot be read here."""
 
-    code = "hidden_value"
+    code = "bad_module"
 
 
 class Program:
