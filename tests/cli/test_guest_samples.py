@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from checks.guests import MOST_BYTES
 from tests.cli.served import FOUND_BY, Served, command, served
 from tests.cli.terminal import Terminal
 
@@ -69,6 +71,13 @@ def says_all(said: str, expected: list[str]) -> bool:
 
 def test_every_sample_is_known_here():
     assert {path.stem for path in GUESTS.glob("*.c")} == set(SAYS)
+
+
+def test_every_module_is_small_and_holds_nothing_of_the_machine_that_built_it():
+    for module in GUESTS.glob("*.wasm"):
+        content = module.read_bytes()
+        assert len(content) <= MOST_BYTES
+        assert not re.search(rb"(/|\\)(work|home|root|tmp|usr|Users)\b|producers|\.c\b", content)
 
 
 @pytest.mark.requirement("hostcalls:run")
@@ -153,6 +162,12 @@ def test_a_model_that_the_process_does_not_have_is_named(up: Served):
     assert done.code == 1
     assert "did you mean" in done.err
     assert "rehearsal" in done.err
+
+
+def test_a_task_that_there_is_not_is_named(up: Served):
+    done = up("run", sample("hello"), "--task", "dmeo")
+    assert (done.code, done.out) == (1, "")
+    assert "did you mean demo" in done.err
 
 
 def test_a_task_of_the_process_names_what_is_run(up: Served, tmp_path: Path):

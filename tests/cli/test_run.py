@@ -93,6 +93,7 @@ def test_what_a_guest_says_goes_where_it_belongs(folder: Folder):
     [
         (guest("(call $exit (i32.const 7))"), (), 7, ""),
         (guest("(call $exit (i32.const 300))"), (), 1, ""),
+        (guest(), ("--memory", "9" * 30, "--fuel", "9" * 30), 0, ""),
         (TRAP, (), 1, "error: the guest trapped: unreachable"),
         (LOOP, ("--fuel", "10000"), 1, "fuel of 10000"),
         (LOOP, ("--timeout", "0.05"), 124, "ended after 0.05 s (--timeout)"),
@@ -100,7 +101,7 @@ def test_what_a_guest_says_goes_where_it_belongs(folder: Folder):
         (ENDLESS, ("--output-limit", "600"), 1, "more than 600 bytes (--output-limit)"),
         (guest().replace('"memory") 1', '"memory") 33'), ("--memory", "2"), 2, "--memory 3"),
     ],
-    ids=["own", "too-high", "trap", "fuel", "loop", "sleep", "output", "memory"],
+    ids=["own", "too-high", "no-limits", "trap", "fuel", "loop", "sleep", "output", "memory"],
 )
 def test_the_exit_code_says_how_it_ended(
     folder: Folder, text: str, words: tuple[str, ...], code: int, said: str
