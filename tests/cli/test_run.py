@@ -49,6 +49,7 @@ LOOP = guest("(call $say (i32.const 1) (i32.const 6)) (loop br 0)", data="ready\
 SLEEP = guest(
     "(call $say (i32.const 1) (i32.const 6)) (call $sleep (i32.const 600000))", data="ready\\0a"
 )
+LARGE = '(module (memory (export "memory") 33) (func (export "_start")))'
 ENDLESS = guest("(loop (call $say (i32.const 1) (i32.const 6)) br 0)", data="ready\\0a")
 TRAP = guest("unreachable")
 
@@ -99,7 +100,7 @@ def test_what_a_guest_says_goes_where_it_belongs(folder: Folder):
         (LOOP, ("--timeout", "0.05"), 124, "ended after 0.05 s (--timeout)"),
         (SLEEP, ("--timeout", "0.05"), 124, "ended after 0.05 s (--timeout)"),
         (ENDLESS, ("--output-limit", "600"), 1, "more than 600 bytes (--output-limit)"),
-        (guest().replace('"memory") 1', '"memory") 33'), ("--memory", "2"), 2, "--memory 3"),
+        (LARGE, ("--memory", "2"), 2, "run it with --memory 3 or more"),
     ],
     ids=["own", "too-high", "no-limits", "trap", "fuel", "loop", "sleep", "output", "memory"],
 )

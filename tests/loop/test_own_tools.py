@@ -14,6 +14,7 @@ from bascule.loop.offer import NameTaken
 from bascule.model.outcome import Outcome
 from tests.loop.fakes import FakeUpstream, asks, call, says
 from tests.loop.guest import GuestTools, broke, said
+from tests.loop.parked import AT_ONCE, Desk, Lot
 from tests.loop.talking import OWN, READ, WRITE, Heard, error_of, results, talk
 from tests.node.fakes import Doorman, World, text
 
@@ -230,3 +231,18 @@ async def test_a_forced_tool_may_be_an_own_one(world: World):
     await talk(world, upstream, tools=[OWN], own_tools=guest, tool_choice=forced)
     assert [body["tool_choice"] for body in upstream.asked] == [forced, "auto"]
     assert len(guest.ran) == 1
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["with them", "without them"])
+async def test_an_own_tool_of_a_parked_turn_has_run_and_is_not_run_again(again: bool):
+    desk, guest = Desk(), GuestTools(own=said("of the guest"))
+    world, lot = desk.world(), Lot(desk.approvals)
+    world.caller.answers("write", text("written"))
+    upstream = FakeUpstream(asks(call("own", None, "c1"), call(WRITE, None, "c2")), says("Done."))
+    own = {"tools": [OWN], "parking": lot, "settings": AT_ONCE}
+    parked = await talk(world, upstream, own_tools=guest, **own)
+    assert (parked.paused is not None, parked.tool_calls) == (True, ())
+    await desk.decide("approve")
+    ended = await talk(world, upstream, own_tools=guest if again else None, **own)
+    assert (ended.content, ended.tool_calls, len(guest.ran)) == ("Done.", (), 1)
+    assert [m["content"] for m in results(upstream)] == ["of the guest", "written"]

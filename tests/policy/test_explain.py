@@ -102,3 +102,12 @@ def test_the_tools_that_records_name_outright_are_found():
     world = registry(server("a", allowed_tools=["x", "y_*", "a/z", "?"]), server("b"))
     effective = compose(world, None, session("a", "b"))
     assert literal_tools(effective) == [("a", "x"), ("a", "z")]
+
+
+def test_a_server_s_explanation_tells_what_anybody_may_know_of_its_record():
+    records = (server("fs", display_name="Files", tags=["disk"]), server("other"))
+    effective = compose(registry(*records), task("fs"))
+    known = explain(effective, "fs").plain()["about"]
+    assert known == {"transport": "stdio", "display_name": "Files", "tags": ("disk",)}
+    assert "about" not in explain(effective, "other").plain()
+    assert "about" not in explain(effective, "fs/read").plain()

@@ -8,40 +8,21 @@ from contextlib import aclosing
 from msgspec import to_builtins
 
 from bascule.cli.command import print_line, run_async
-from bascule.cli.endpoint import reach, verb
+from bascule.cli.endpoint import reach
 from bascule.cli.failures import complain, report
 from bascule.cli.guest_output import EXIT_INTERRUPTED, GuestOutput, exit_code
-from bascule.cli.parser import EXIT_USAGE, Actions, many, option
-from bascule.cli.values import pair, seconds
+from bascule.cli.parser import EXIT_USAGE
 from bascule.client.guests import GuestsClient, GuestWritten
 from bascule.client.http import ApiError
 from bascule.doors.hostcalls.host import LogLine, Output
 from bascule.wire.api.guests import GuestExit, GuestLog, Invocation
 
-_EXAMPLES = """\
-  bascule tasks set nightly executable.path=/srv/guests/nightly.wasm
-  bascule tasks invoke nightly --arg Paris --timeout 60
-
-The node runs the module in a process of its own; Ctrl-C ends it. Exit codes: those of bascule run.
-"""
 #: The token that is made for the command lives as long as the longest guest.
 _TOKEN_SECONDS = 86_400.0
 _NO_MODULE = frozenset({"bad_module", "invalid_record", "no_engine", "wrong_state"})
 
 
-def add_invoke(actions: Actions) -> None:
-    """Add the command."""
-    summary = "run the module of a task on its node"
-    verb(actions, "invoke", summary, invoke, examples=_EXAMPLES).takes(
-        option("id", "ID", "the id of the task"),
-        many("--arg", "TEXT", "an argument, after those of the record; may be repeated"),
-        many("--env", "KEY=VALUE", "a variable that the record does not set", type=pair),
-        option("--model", "NAME", "ask this model, whichever the guest asks for"),
-        option("--timeout", "SECONDS", "end the guest after this", type=seconds),
-    )
-
-
-def invoke(arguments: argparse.Namespace) -> int:
+def invoke_task(arguments: argparse.Namespace) -> int:
     """Run a task's module on its node; return its exit code."""
     try:
         found = run_async(_heard(arguments))

@@ -7,8 +7,7 @@ import argparse
 from bascule.cli.command import shown
 from bascule.cli.edit import add_using_verbs, after_adding
 from bascule.cli.endpoint import verb
-from bascule.cli.invoke import add_invoke
-from bascule.cli.parser import STRICT, Parser, actions_of, option, switch
+from bascule.cli.parser import STRICT, Parser, actions_of, many, option, switch
 from bascule.cli.records import (
     SELECTION,
     Noun,
@@ -21,6 +20,7 @@ from bascule.cli.records import (
     words_of,
 )
 from bascule.cli.table import on_or_off
+from bascule.cli.values import pair, seconds
 from bascule.wire.api.records import Plain
 
 _ADD_EXAMPLES = """\
@@ -31,6 +31,14 @@ _ADD_EXAMPLES = """\
 
 A list that is not given does not narrow. A session of the task has the servers of --server by
 default, and may ask for those of --may-use besides.
+"""
+
+_INVOKE = "run the module of a task on its node"
+_INVOKE_EXAMPLES = """\
+  bascule tasks set nightly executable.path=/srv/guests/nightly.wasm
+  bascule tasks invoke nightly --arg Paris --timeout 60
+
+The node runs the module in a process of its own; Ctrl-C ends it. Exit codes: those of bascule run.
 """
 
 
@@ -63,7 +71,13 @@ def fill(group: Parser) -> None:
     actions = actions_of(group)
     add_record_verbs(actions, TASKS)
     add_using_verbs(actions)
-    add_invoke(actions)
+    verb(actions, "invoke", _INVOKE, invoke, examples=_INVOKE_EXAMPLES).takes(
+        option("id", "ID", "the id of the task"),
+        many("--arg", "TEXT", "an argument, after those of the record; may be repeated"),
+        many("--env", "KEY=VALUE", "a variable that the record does not set", type=pair),
+        option("--model", "NAME", "ask this model, whichever the guest asks for"),
+        option("--timeout", "SECONDS", "end the guest after this", type=seconds),
+    )
     verb(actions, "add", "add a task", add, examples=_ADD_EXAMPLES).takes(
         option("id", "ID", "its name"),
         option("--name", "TEXT", "a display name"),
@@ -86,3 +100,10 @@ def add(arguments: argparse.Namespace) -> int:
     code = create("task", arguments, record)
     after_adding(arguments)
     return code
+
+
+def invoke(arguments: argparse.Namespace) -> int:
+    """Run the module of a task on its node."""
+    from bascule.cli.invoke import invoke_task  # noqa: PLC0415 - this command alone
+
+    return invoke_task(arguments)

@@ -64,7 +64,7 @@ FACES: Mapping[str, Face] = {
     "unknown_url": Face(404, "NOT_FOUND", 2),
     "no_token": Face(401, "PERMISSION_DENIED", 13),
     "guest_refused": Face(403, "PERMISSION_DENIED", 13),
-    "bad_module": Face(422, "FAILED_PRECONDITION", 8),
+    "bad_module": Face(422, "FAILED_PRECONDITION", 22),
     "guest_failed": Face(502, "UNKNOWN", 5),
     "no_engine": Face(501, "UNIMPLEMENTED", 38),
     "internal": Face(500, "INTERNAL", 5),

@@ -15,6 +15,7 @@ from bascule.audit.approvals import Approvals
 from bascule.doors.hostcalls.host import Host, LogLine, Output
 from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
+from bascule.model.session import UNLIMITED, SessionLimits, SessionRequest
 from bascule.node.bridge.opening import Opening
 from bascule.node.contract import AnyBridge
 from tests.asgi.caller import make_tokens
@@ -68,15 +69,21 @@ class Hosts:
                 self._minted[task] = minted.token
 
     def __call__(self, task: str = "writer", **options: Any) -> Host:
-        return Host(listener=_unheard, **self.fields(task, **options))
+        given: dict[str, Any] = {"listener": _unheard, **self.fields(task, **options)}
+        return Host(**given)
 
-    def fields(self, task: str = "writer", **options: Any) -> dict[str, Any]:
-        """Return what a host has, but for who listens; ``request`` and ``limits`` are sessions'."""
+    def fields(
+        self,
+        task: str = "writer",
+        *,
+        request: SessionRequest = SessionRequest(),  # noqa: B008 - immutable
+        budget: SessionLimits = UNLIMITED,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Return what a host has, but for who listens."""
         named = None if self.is_connected else task
-        return {
-            "bridge": self._bridge(task),
-            "opening": Opening(task=named, caller="alice", **options),
-        }
+        opening = Opening(task=named, caller="alice", request=request, limits=budget)
+        return {"bridge": self._bridge(task), "opening": opening, **options}
 
     def _bridge(self, task: str) -> AnyBridge:
         if not self.is_connected:

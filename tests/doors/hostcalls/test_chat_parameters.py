@@ -11,23 +11,22 @@ from bascule.doors.hostcalls.abi import Errno, Fault
 from bascule.doors.hostcalls.parameters import ChatParameters, narrowed
 from bascule.loop.budgets import LoopSettings
 from bascule.model.session import SessionRequest
+from bascule.node.bridge.opening import Opening
 from tests.doors.hostcalls import hosts as places
 from tests.doors.hostcalls.hosts import Hosts
 from tests.doors.hostcalls.talks import ARENA, AUTO, SAYS_42, Talk, Talked, table
 from tests.loop.fakes import FakeUpstream, asks, call, says
 from tests.loop.talking import error_of, results
-from tests.node.fakes import text
+from tests.node.fakes import World, text
 
 hosts = places.hosts
 
 
 async def run(talk: Talk, hosts: Hosts, upstream: FakeUpstream, **options: Any) -> Talked:
     """Run a guest of a task."""
-    task, more = options.pop("task", "writer"), options.pop("more", "")
-    host = hosts(task, **options)
-    return await talk.run(
-        upstream, more, bridge=host.bridge, opening=host.opening, settings=host.settings
-    )
+    request = options.pop("request", SessionRequest())
+    fields = hosts.fields(options.pop("task", "writer"), request=request)
+    return await talk.run(upstream, **fields, **options)
 
 
 def offered(upstream: FakeUpstream) -> list[str]:
@@ -223,6 +222,21 @@ async def test_budgets_only_lower():
     assert (low.max_iterations, low.max_total_tool_calls, low.max_seconds) == (2, 1, 1.5)
     both = ChatParameters().having("max_total_tool_calls", 3).having("max_tool_calls", 1)
     assert both.applied(settings).max_total_tool_calls == 3
+
+
+@pytest.mark.requirement("hostcalls:narrow-only")
+async def test_the_task_s_budgets_bound_a_conversation():
+    policy = {"enabled": True, "default_server_ids": ["fs"], "max_total_tool_calls": 1}
+    core: Any = World(tasks={"short": policy}).core
+    talk = Talk()
+    session = talk.create(max_total_tool_calls=9)
+    talk.say(session, "hello")
+    talk.receive(talk.send(session, AUTO))
+    calls = (call("mcp__fs__read", {}, "c1"), call("mcp__fs__write", {}, "c2"))
+    upstream = FakeUpstream(asks(*calls), says("one"))
+    talked = await talk.run(upstream, bridge=core, opening=Opening(task="short"))
+    assert talked.body["error"]["message"] == "exceeded max_total_tool_calls"
+    assert talked.body["bascule"]["budgets"]["tool_calls"] == {"used": 1, "limit": 1}
 
 
 async def test_outputs_are_clamped():

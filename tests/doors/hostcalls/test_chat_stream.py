@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
 
 from bascule.clock import SYSTEM_CLOCK
-from bascule.doors.hostcalls.abi import Errno
+from bascule.doors.hostcalls.abi import Errno, Fault
+from bascule.doors.hostcalls.conversation import Ending
+from bascule.doors.hostcalls.crossing import Crossing
 from bascule.doors.hostcalls.handles import EPOLLIN
-from bascule.doors.hostcalls.responses import MOST_WAITING
+from bascule.doors.hostcalls.responses import MOST_WAITING, StreamedResponse
+from bascule.loop.events import Tell
+from bascule.loop.request import BadChat
 from tests.doors.hostcalls.talks import ARENA, AUTO, METRICS, SAYS_42, STREAM, Talk, table
 from tests.loop.fakes import FakeUpstream, Hang, asks, call, pieces, says
 from tests.loop.talking import USAGE, results
@@ -191,3 +197,36 @@ async def test_an_upstream_whose_reader_lags_is_not_read_on():
     assert flood.bytes < 2 * MOST_WAITING
     running.cancel()
     await asyncio.wait([running])
+
+
+async def test_a_guest_that_only_looks_has_its_tools_run_too():
+    crossing = Crossing(asyncio.get_running_loop())
+    response = StreamedResponse(crossing, metrics=False)
+    response.nonblocking = True
+    asking: Any = Asking(crossing)
+
+    def poll() -> bytes:
+        crossing.begin(partial(response.hold, asking, unlearned))
+        for _ in range(100_000):
+            with suppress(Fault):
+                return response.read()
+        raise AssertionError("there was never anything to read")
+
+    async with asyncio.timeout(30):
+        read = await asyncio.to_thread(poll)
+    assert json.loads(read)["error"]["message"] == "said by the guest's thread"
+
+
+class Asking:
+    """A conversation that needs the guest's thread before it ends."""
+
+    def __init__(self, crossing: Crossing) -> None:
+        self._crossing = crossing
+
+    async def hold(self, tell: Tell) -> Ending:
+        del tell
+        raise BadChat(await self._crossing.enter(lambda: "said by the guest's thread"))
+
+
+def unlearned(ending: Ending) -> None:
+    raise AssertionError(ending)

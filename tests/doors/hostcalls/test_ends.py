@@ -145,7 +145,7 @@ async def test_a_listener_that_fails_is_an_error_of_the_call_and_one_line_of_the
 async def test_a_guest_whose_listener_blocks_ends_when_it_is_let_go(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """Nobody waits for it by then, and no epoch is counted."""
+    """Nobody waits for it by then, no epoch is counted, and nobody else holds its engine."""
     monkeypatch.setattr(guest_module, "_END_SECONDS", 0.05)
     let_go = threading.Event()
     engine = GuestEngine()
@@ -158,6 +158,8 @@ async def test_a_guest_whose_listener_blocks_ends_when_it_is_let_go(
     ended = await engine.run(program, host)
     assert (ended.reason, ended.message) == ("timeout", "its thread did not end")
     join("guest-epochs")
+    del engine, program
+    gc.collect()
     let_go.set()
     join("guest")
 

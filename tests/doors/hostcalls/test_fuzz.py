@@ -15,7 +15,7 @@ from bascule.clock import SystemClock
 from bascule.doors.hostcalls import wasi
 from bascule.doors.hostcalls.abi import ABSENT, IMPORTS
 from bascule.doors.hostcalls.guest import Guest, current
-from bascule.doors.hostcalls.host import GuestLimits, LogLine, Output
+from bascule.doors.hostcalls.host import GuestLimits, Host, LogLine, Output
 from tests.doors.hostcalls.hosts import Hosts
 from tests.doors.hostcalls.running import ENGINES, PATIENT
 from tests.doors.hostcalls.talks import OneModel
@@ -212,8 +212,13 @@ async def test_random_calls_harm_nobody(caplog: pytest.LogCaptureFixture):
         middle = records + random.Random(seed).randbytes(2 * PAGE - len(records))
         program = engine.load(bytes(wat2wasm(fuzzer(bytes(chance.low), middle))))
         ear = Ear()
-        host = hosts(
-            "reader", listener=ear.hear, models=models, model="m", limits=limits, clock=Instant()
+        host = Host(
+            listener=ear.hear,
+            models=models,
+            model="m",
+            limits=limits,
+            clock=Instant(),
+            **hosts.fields("reader"),
         )
         async with asyncio.timeout(PATIENT):
             ended = await engine.run(program, host)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from bascule import Bridge, Server
 from bascule.doors.hostcalls.abi import IMPORTS, Errno
+from bascule.doors.hostcalls.host import GuestLimits
 from bascule.errors import ServerUnavailable
 from bascule.model.session import SessionLimits
 from bascule.model.task import TaskPolicy
@@ -19,8 +21,9 @@ from bascule.testing import ScriptedServer
 from tests.doors.hostcalls.hosts import Hosts, hosts
 from tests.doors.hostcalls.running import run_wat
 from tests.doors.hostcalls.script import Script, too_short
-from tests.node.fakes import TEXT_SCHEMA, definition, failed, succeeded, text
+from tests.node.fakes import TEXT_SCHEMA, Doorman, definition, failed, succeeded, text
 from tests.scale import scaled
+from tests.waits import until
 
 __all__ = ["hosts"]
 GET_KIND, SET_PARAM = 3, 6
@@ -314,6 +317,30 @@ async def test_a_bad_pointer_never_runs_a_tool(hosts: Hosts):
     assert hosts.caller.sent == []
 
 
+async def test_results_that_wait_for_a_guest_are_bounded_before_another_call_leaves(hosts: Hosts):
+    hosts.caller.answers("read", text("y" * 40_000))
+    script = Script()
+    for _ in range(3):
+        script.call(script.open("fs"), "read", capacity=1)
+    limits = GuestLimits(memory_bytes=65_536)
+    told = await script.run(**hosts.fields(limits=limits))
+    assert told.answers[1::2] == [-Errno.ENOSPC, -Errno.ENOSPC, -Errno.ENOMEM]
+    assert len(hosts.caller.sent) == 2
+
+
+async def test_a_guest_that_ends_ends_the_call_it_waits_in(hosts: Hosts):
+    doorman = Doorman()
+    hosts.caller.answers("read", doorman)
+    script = Script()
+    script.call(script.open("fs"), "read")
+    guest = asyncio.create_task(script.run(**hosts.fields()))
+    await doorman.next()
+    guest.cancel()
+    await asyncio.gather(guest, return_exceptions=True)
+    await until(lambda: doorman.inside == 0)
+    assert len(hosts.caller.sent) == 1
+
+
 # --- narrowing
 
 
@@ -360,7 +387,7 @@ async def test_a_used_up_budget_is_a_structured_error(hosts: Hosts, where: str):
     if where == "handle":
         script.set(fd, "max_total_tool_calls", 1)
     else:
-        limits = {"limits": SessionLimits(max_total_tool_calls=1)}
+        limits = {"budget": SessionLimits(max_total_tool_calls=1)}
         script.make("time_now_ms")
     script.call(fd, "read")
     script.call(fd if where == "handle" else script.open("fs"), "read", '{"count":1}')

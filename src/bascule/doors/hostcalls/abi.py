@@ -12,6 +12,8 @@ from typing import Final
 
 #: Every import is found under both names.
 MODULES: Final = ("spear", "bascule")
+#: What a guest exports to be run.
+ENTRY: Final = "_start"
 MASK: Final = 0xFFFF_FFFF
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Final
 
-from wasmtime import Config, Engine, Linker, Module, WasmtimeError
+from wasmtime import Config, Engine, Module, WasmtimeError
 
 from bascule.doors.hostcalls import basics, chat, readiness, tools, wasi
 from bascule.doors.hostcalls.abi import ABSENT, IMPORTS, MODULES, Errno
@@ -60,8 +60,7 @@ class GuestEngine:
 
     def __init__(self, *, fuel: bool = False, cache: ModuleCache | None = None) -> None:
         self._engine = Engine(_config(fuel=fuel))
-        self._linker = Linker(self._engine)
-        self._functions = _functions(self._linker)
+        self._functions = _functions(self._engine)
         self._ticker = Ticker(self._engine)
         self._cache = cache
         self._salt = f"{version('wasmtime')} {_SETTINGS} {fuel}\0".encode()
@@ -87,10 +86,11 @@ class GuestEngine:
         """Run a guest to its end; raise BadModule if it needs more memory than it may have."""
         program.check_memory(host.limits)
         with self._ticker.running():
-            return await Guest(self._engine, program.instances, host).run()
+            return await Guest(self._engine, program, host).run()
 
     def _made(self, name: str, content: bytes) -> Program:
-        return program_of(self._kept(name) or self._compiled(name, content), content, self._linker)
+        module = self._kept(name) or self._compiled(name, content)
+        return program_of(module, content, self._functions)
 
     def _kept(self, name: str) -> Module | None:
         code = None if self._cache is None else self._cache.load(name)
@@ -144,8 +144,8 @@ def _config(*, fuel: bool) -> Config:
     return config
 
 
-def _functions(linker: Linker) -> HostFunctions:
-    functions = HostFunctions(linker)
+def _functions(engine: Engine) -> HostFunctions:
+    functions = HostFunctions(engine)
     for name, letters in wasi.IMPORTS.items():
         functions.define(wasi.MODULE, name, letters, wasi.CALLS[name], wasi.answer)
     for name, letters in {**IMPORTS, **ABSENT}.items():

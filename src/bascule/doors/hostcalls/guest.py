@@ -15,7 +15,6 @@ from wasmtime import (
     Engine,
     Func,
     Instance,
-    InstancePre,
     Memory,
     Store,
     Table,
@@ -25,15 +24,15 @@ from wasmtime import (
 )
 
 from bascule.doors.hostcalls import epochs
-from bascule.doors.hostcalls.abi import Errno, Fault
+from bascule.doors.hostcalls.abi import ENTRY, Errno, Fault
 from bascule.doors.hostcalls.crossing import Crossing, Ended
 from bascule.doors.hostcalls.handles import Handles
 from bascule.doors.hostcalls.host import Host, LogLine, Output
 from bascule.doors.hostcalls.memory import GuestMemory
+from bascule.doors.hostcalls.program import Program
 
 logger = logging.getLogger(__name__)
 
-ENTRY: Final = "_start"
 #: In this order: what C's linker exports, what AssemblyScript's does.
 _TABLES: Final = ("__indirect_function_table", "table")
 _MOST_TABLES: Final = 16
@@ -85,7 +84,7 @@ class Running:
 class Guest:
     """A program that runs. Host functions find it by the thread that they are called on."""
 
-    def __init__(self, engine: Engine, program: InstancePre, host: Host) -> None:
+    def __init__(self, engine: Engine, program: Program, host: Host) -> None:
         self.host = host
         self.handles = Handles()
         self.usage = Usage()
@@ -178,7 +177,7 @@ class Guest:
 
     def _start(self, store: Store) -> Exit:
         try:
-            instance = self._program.instantiate(store)
+            instance = self._program.instances.instantiate(store)
             self._adopt(instance)
             entry = instance.exports(store).get(ENTRY)
             if isinstance(entry, Func):

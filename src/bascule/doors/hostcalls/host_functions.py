@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from wasmtime import FuncType, Linker, ValType
+from wasmtime import Engine, FuncType, InstancePre, Linker, Module, ValType
 from wasmtime import _bindings as bindings  # pyright: ignore[reportPrivateUsage]
 
 from bascule.doors.hostcalls.abi import Errno, Fault
@@ -42,10 +42,11 @@ def function_type(letters: str) -> FuncType:
 
 
 class HostFunctions:
-    """Host functions of one linker. They live as long as this does."""
+    """What guests of one engine may import. It must not be gone before they are."""
 
-    def __init__(self, linker: Linker) -> None:
-        self._linker = linker
+    def __init__(self, engine: Engine) -> None:
+        self.signatures: dict[tuple[str, str], str] = {}
+        self._linker = Linker(engine)
         self._kept: list[object] = []
 
     def define(self, module: str, name: str, letters: str, call: Hostcall, answer: Answer) -> None:
@@ -59,6 +60,11 @@ class HostFunctions:
             *(kind.ptr(), callback, None, _NO_FINALIZER),
         )
         assert not error, name  # noqa: S101 - every name is defined once
+        self.signatures[module, name] = letters
+
+    def instances(self, module: Module) -> InstancePre:
+        """Return a module with its imports."""
+        return self._linker.instantiate_pre(module)
 
 
 def _entered(name: str, letters: str, call: Hostcall, answer: Answer) -> Callable[..., int]:

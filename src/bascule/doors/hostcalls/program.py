@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 from msgspec import Struct
-from wasmtime import FuncType, ImportType, InstancePre, Linker, Module, WasmtimeError
+from wasmtime import FuncType, ImportType, InstancePre, Module, WasmtimeError
 
-from bascule.doors.hostcalls import wasi
-from bascule.doors.hostcalls.abi import ABSENT, IMPORTS, MODULES
-from bascule.doors.hostcalls.guest import ENTRY
+from bascule.doors.hostcalls.abi import ENTRY
 from bascule.doors.hostcalls.host import GuestLimits
 from bascule.errors import BasculeError
 
@@ -43,11 +42,26 @@ class BadModule(BasculeError):
         return cls(f"the module is not valid: {why}" if hint is None else f"the module: {hint}")
 
 
+class Imports(Protocol):
+    """What modules may import."""
+
+    @property
+    def signatures(self) -> Mapping[tuple[str, str], str]:
+        """Return the signature of each, by module and name; see ``abi``."""
+        ...
+
+    def instances(self, module: Module) -> InstancePre:
+        """Return a module with its imports."""
+        ...
+
+
 class Program(Struct, frozen=True, eq=False):
     """A module that is compiled and has all that it imports."""
 
     instances: InstancePre
     memory_bytes: int
+    #: What its imports call is gone no sooner than the program.
+    imports: Imports
 
     def check_memory(self, limits: GuestLimits) -> None:
         """Raise BadModule if it begins with more memory than it may have."""
@@ -72,12 +86,13 @@ def check_form(content: bytes) -> None:
         raise BadModule("this is no WASM module: it does not begin with \\0asm, version 1")
 
 
-def program_of(module: Module, content: bytes, linker: Linker) -> Program:
+def program_of(module: Module, content: bytes, imports: Imports) -> Program:
     """Return a valid module with its imports; raise BadModule if there is one that is not."""
-    _check_imports(module)
+    _check_imports(module, imports.signatures)
     sections = _sections(content)
     _check_entry(module, starts_itself=_START_SECTION in sections)
-    return Program(linker.instantiate_pre(module), _memory_bytes(sections.get(_MEMORY_SECTION)))
+    memory_bytes = _memory_bytes(sections.get(_MEMORY_SECTION))
+    return Program(imports.instances(module), memory_bytes, imports)
 
 
 def cause(error: WasmtimeError) -> str:
@@ -86,26 +101,18 @@ def cause(error: WasmtimeError) -> str:
     return lines[-1] if lines else "it does not say why"
 
 
-def _check_imports(module: Module) -> None:
-    imports = module.imports
-    missing = [f"{one.module}.{one.name}" for one in imports if _letters(one) is None]
+def _check_imports(module: Module, signatures: Mapping[tuple[str, str], str]) -> None:
+    imports = [(one, signatures.get((one.module, one.name or ""))) for one in module.imports]
+    missing = [f"{one.module}.{one.name}" for one, letters in imports if letters is None]
     if missing:
         raise BadModule(f"the module imports what there is not: {', '.join(missing)}")
     wrong = [
         f"{one.module}.{one.name} as {found}, which is {due}"
-        for one in imports
-        if (found := _shape(one)) != (due := _described(_letters(one) or ""))
+        for one, letters in imports
+        if (found := _shape(one)) != (due := _described(letters or ""))
     ]
     if wrong:
         raise BadModule(f"the module imports {'; '.join(wrong)}")
-
-
-def _letters(one: ImportType) -> str | None:
-    """Return the signature of what is imported; None if there is no such thing."""
-    name = one.name or ""
-    if one.module in MODULES:
-        return IMPORTS.get(name) or ABSENT.get(name)
-    return wasi.IMPORTS.get(name) if one.module == wasi.MODULE else None
 
 
 def _described(letters: str) -> str:
