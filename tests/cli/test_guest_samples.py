@@ -80,7 +80,7 @@ def test_every_module_is_small_and_holds_nothing_of_the_machine_that_built_it():
         assert not re.search(rb"(/|\\)(work|home|root|tmp|usr|Users)\b|producers|\.c\b", content)
 
 
-@pytest.mark.requirement("hostcalls:run")
+@pytest.mark.requirement("hostcalls:run", "hostcalls:samples")
 @pytest.mark.parametrize("name", SAYS)
 def test_a_sample_runs_at_a_process(up: Served, name: str):
     done = up("run", sample(name), "--model", "rehearsal")
@@ -149,6 +149,7 @@ def test_over_files_whoever_runs_the_guest_approves_its_calls(tmp_path: Path):
     assert NOTE in terminal.shown
 
 
+@pytest.mark.requirement("hostcalls:run:one-loop")
 def test_the_loop_runs_here_and_not_at_the_process_as_well(up: Served):
     """With its tools on, the process would have made the call and answered with the note."""
     asking = 'call notes.read_note with {"name": "welcome"}'
