@@ -150,12 +150,16 @@ def test_over_files_whoever_runs_the_guest_approves_its_calls(tmp_path: Path):
 
 
 @pytest.mark.requirement("hostcalls:run:one-loop")
-def test_the_loop_runs_here_and_not_at_the_process_as_well(up: Served):
-    """With its tools on, the process would have made the call and answered with the note."""
+def test_the_loop_runs_here_and_not_at_the_process_as_well(up: Served, tmp_path: Path):
+    """The guest offers no tools: with its own on, the process would call one and say the note."""
+    narrow = tmp_path / "session.json"
+    narrow.write_text('{"mcp.enabled": false}', encoding="utf-8")
     asking = 'call notes.read_note with {"name": "welcome"}'
-    done = up("run", sample("chat"), "--model", "rehearsal", "--arg", asking)
-    assert NOTE not in done.out
+    words = ("--model", "rehearsal", "--session", str(narrow), "--arg", asking)
+    done = up("run", sample("chat"), *words)
     assert done.code == 0, done.err
+    assert REHEARSAL in done.out
+    assert NOTE not in done.out
 
 
 def test_a_model_that_the_process_does_not_have_is_named(up: Served):
