@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from checks.guests import MOST_BYTES
 from tests.cli.served import FOUND_BY, Served, command, served
 from tests.cli.terminal import Terminal
 
@@ -71,7 +73,14 @@ def test_every_sample_is_known_here():
     assert {path.stem for path in GUESTS.glob("*.c")} == set(SAYS)
 
 
-@pytest.mark.requirement("hostcalls:run")
+def test_every_module_is_small_and_holds_nothing_of_the_machine_that_built_it():
+    for module in GUESTS.glob("*.wasm"):
+        content = module.read_bytes()
+        assert len(content) <= MOST_BYTES
+        assert not re.search(rb"(/|\\)(work|home|root|tmp|usr|Users)\b|producers|\.c\b", content)
+
+
+@pytest.mark.requirement("hostcalls:run", "hostcalls:samples")
 @pytest.mark.parametrize("name", SAYS)
 def test_a_sample_runs_at_a_process(up: Served, name: str):
     done = up("run", sample(name), "--model", "rehearsal")
@@ -140,12 +149,17 @@ def test_over_files_whoever_runs_the_guest_approves_its_calls(tmp_path: Path):
     assert NOTE in terminal.shown
 
 
-def test_the_loop_runs_here_and_not_at_the_process_as_well(up: Served):
-    """With its tools on, the process would have made the call and answered with the note."""
+@pytest.mark.requirement("hostcalls:run:one-loop")
+def test_the_loop_runs_here_and_not_at_the_process_as_well(up: Served, tmp_path: Path):
+    """The guest offers no tools: with its own on, the process would call one and say the note."""
+    narrow = tmp_path / "session.json"
+    narrow.write_text('{"mcp.enabled": false}', encoding="utf-8")
     asking = 'call notes.read_note with {"name": "welcome"}'
-    done = up("run", sample("chat"), "--model", "rehearsal", "--arg", asking)
-    assert NOTE not in done.out
+    words = ("--model", "rehearsal", "--session", str(narrow), "--arg", asking)
+    done = up("run", sample("chat"), *words)
     assert done.code == 0, done.err
+    assert REHEARSAL in done.out
+    assert NOTE not in done.out
 
 
 def test_a_model_that_the_process_does_not_have_is_named(up: Served):
@@ -153,6 +167,12 @@ def test_a_model_that_the_process_does_not_have_is_named(up: Served):
     assert done.code == 1
     assert "did you mean" in done.err
     assert "rehearsal" in done.err
+
+
+def test_a_task_that_there_is_not_is_named(up: Served):
+    done = up("run", sample("hello"), "--task", "dmeo")
+    assert (done.code, done.out) == (1, "")
+    assert "did you mean demo" in done.err
 
 
 def test_a_task_of_the_process_names_what_is_run(up: Served, tmp_path: Path):

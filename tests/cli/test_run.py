@@ -89,11 +89,13 @@ def test_what_a_guest_says_goes_where_it_belongs(folder: Folder):
     assert (done.code, done.out, done.err) == (0, "hello\n", "info: hello\nhello\n")
 
 
+@pytest.mark.requirement("hostcalls:run:exit")
 @pytest.mark.parametrize(
     ("text", "words", "code", "said"),
     [
         (guest("(call $exit (i32.const 7))"), (), 7, ""),
         (guest("(call $exit (i32.const 300))"), (), 1, ""),
+        (guest(), ("--memory", "9" * 30, "--fuel", "9" * 30), 0, ""),
         (TRAP, (), 1, "error: the guest trapped: unreachable"),
         (LOOP, ("--fuel", "10000"), 1, "fuel of 10000"),
         (LOOP, ("--timeout", "0.05"), 124, "ended after 0.05 s (--timeout)"),
@@ -101,7 +103,7 @@ def test_what_a_guest_says_goes_where_it_belongs(folder: Folder):
         (ENDLESS, ("--output-limit", "600"), 1, "more than 600 bytes (--output-limit)"),
         (LARGE, ("--memory", "2"), 2, "run it with --memory 3 or more"),
     ],
-    ids=["own", "too-high", "trap", "fuel", "loop", "sleep", "output", "memory"],
+    ids=["own", "too-high", "no-limits", "trap", "fuel", "loop", "sleep", "output", "memory"],
 )
 def test_the_exit_code_says_how_it_ended(
     folder: Folder, text: str, words: tuple[str, ...], code: int, said: str
@@ -111,6 +113,7 @@ def test_the_exit_code_says_how_it_ended(
     assert said in done.err
 
 
+@pytest.mark.requirement("hostcalls:run:exit")
 def test_json_ends_with_one_object(folder: Folder):
     told = folder.json(TRAP, "--timeout", "9", "--fuel", "1000000")
     assert {name: told[name] for name in ("exit", "reason", "message", "peak_memory")} == {
@@ -212,6 +215,7 @@ def test_a_guest_has_the_arguments_and_variables_that_are_given_and_no_others(fo
     assert words_of(done) == ["guest", "one", "two words", "LEVEL=high=er"]
 
 
+@pytest.mark.requirement("hostcalls:run:executable")
 def test_the_executable_of_a_task_is_run_with_its_arguments(folder: Folder):
     task = Task(folder, args=["own"], env={"A": "1", "B": "${HOME}"})
     done = task.run("--arg", "more", "--env", "B=2")
@@ -226,6 +230,7 @@ def test_a_reference_in_a_tasks_variables_is_not_read(folder: Folder):
     assert done.out == ""
 
 
+@pytest.mark.requirement("hostcalls:run:executable")
 def test_a_module_that_is_not_the_tasks_is_not_run(folder: Folder):
     task = Task(folder, checksum_sha256="0" * 64)
     done = task.run()
@@ -241,6 +246,7 @@ def test_a_task_without_an_executable_needs_a_guest(tmp_path: Path):
     assert "names no executable" in done.err
 
 
+@pytest.mark.requirement("hostcalls:run:refused")
 def test_a_session_that_is_refused_runs_nothing(folder: Folder):
     records = folder.path / "mcp.d"
     (records / "tasks").mkdir(parents=True)
@@ -257,6 +263,7 @@ def test_a_session_that_is_refused_runs_nothing(folder: Folder):
 # --- in processes of their own
 
 
+@pytest.mark.requirement("hostcalls:run:engine")
 def test_no_other_command_imports_the_engine_and_without_it_run_says_what_to_install():
     script = (
         "import sys\n"
@@ -285,6 +292,7 @@ def started(file: Path, *words: str) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.requirement("hostcalls:run:interrupt")
 @pytest.mark.parametrize("text", [LOOP, SLEEP], ids=["loop", "host-call"])
 def test_an_interrupt_ends_a_guest_wherever_it_is(folder: Folder, text: str):
     with started(folder.write(text), "--json") as process:
@@ -305,6 +313,7 @@ def test_a_guest_ends_when_nobody_reads_it_any_more(folder: Folder):
         assert process.wait(END_SECONDS) == 1
 
 
+@pytest.mark.requirement("hostcalls:run:output")
 def test_a_pipe_gets_the_bytes_and_a_terminal_is_not_driven(folder: Folder):
     text = "(call $say (i32.const 1) (i32.const 6))"
     file = folder.write(guest(text, data="\\1b[2J\\ff\\0a"))

@@ -39,6 +39,9 @@ from bascule.node.bridge.opening import Opening
 from bascule.wire.api.guests import Invocation
 
 _MIB = 1024 * 1024
+#: What a module can address, and what the engine can count.
+_MOST_MEMORY = 4096 * _MIB
+_MOST_FUEL = 2**63 - 1
 #: How long a token lives that is made for a guest without a time of its own; it ends with it.
 _TOKEN_SECONDS = 86_400.0
 _GRACE_SECONDS = 60.0
@@ -172,9 +175,9 @@ def _limits(arguments: argparse.Namespace) -> GuestLimits:
     usual = GuestLimits()
     return GuestLimits(
         seconds=arguments.timeout,
-        memory_bytes=arguments.memory * _MIB,
+        memory_bytes=min(arguments.memory * _MIB, _MOST_MEMORY),
         output_bytes=arguments.output_limit or usual.output_bytes,
-        fuel=arguments.fuel,
+        fuel=None if arguments.fuel is None else min(arguments.fuel, _MOST_FUEL),
     )
 
 
