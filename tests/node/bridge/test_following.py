@@ -77,12 +77,13 @@ async def test_a_server_in_trouble_keeps_its_old_list_for_now():
     succeeded(await session.call("mcp__fs__read"))
 
 
-async def test_a_new_snapshot_decides_the_next_call():
+@pytest.mark.parametrize("name", ["mcp__fs__read", "fs/read", "mcp.fs.read"])
+async def test_a_new_snapshot_decides_the_next_call(name: str):
     world = World()
     session = world.session()
-    await session.tools()
+    succeeded(await session.call(name))
     world.apply(server("fs", allowed_tools=["write"]))
-    failed(await session.call("mcp__fs__read"), "mcp_policy_denied")
+    failed(await session.call(name), "mcp_policy_denied")
     succeeded(await session.call("mcp__fs__write"))
     assert session.revision == 2
     assert (await session.tools()).names == ("mcp__fs__write",)
