@@ -78,7 +78,9 @@ def test_the_page_names_every_client_that_the_tests_play():
 @pytest.mark.requirement("gateway:page")
 def test_the_table_of_outcomes_has_every_code():
     table = PAGE.partition("## What came of a call")[2].partition("A result with `isError`")[0]
-    assert set(re.findall(r"`(mcp_[a-z_]+)`", table)) | {"mcp_output_too_large"} == {code for code in CODES if code.startswith("mcp_")}
+    assert set(re.findall(r"`(mcp_[a-z_]+)`", table)) | {"mcp_output_too_large"} == {
+        code for code in CODES if code.startswith("mcp_")
+    }
 
 
 def test_the_table_of_refusals_has_the_statuses_of_the_codes():
