@@ -21,6 +21,7 @@ from bascule.testing import ScriptedServer
 from tests.doors.hostcalls.hosts import Hosts, hosts
 from tests.doors.hostcalls.running import run_wat
 from tests.doors.hostcalls.script import Script, too_short
+from tests.doors.hostcalls.wat import call, guest
 from tests.node.fakes import TEXT_SCHEMA, Doorman, definition, failed, succeeded, text
 from tests.scale import scaled
 from tests.waits import until
@@ -197,6 +198,24 @@ async def test_bad_arguments_give_a_structured_error_and_run_nothing(
     assert error["message"]
     assert hosts.caller.sent == []
     assert told.exit.calls == 0
+
+
+async def test_arguments_that_are_very_long_are_not_read(hosts: Hosts):
+    """A few megabytes of empty lists would keep the loop busy for seconds."""
+    texts = {100: b"fs", 200: b"read", 300: 4096, 400: b"x" * 4097}
+    made = ("mcp_call_tool", "$0", 200, 4)
+    text = guest(
+        call("mcp_open", 100, 2),
+        call(*made, 65_536, 1024 * 1024 + 1, 8192, 300),
+        call("mcp_call_tool", "$0", 400, 4097, 0, 0, 8192, 300),
+        data=texts,
+        shown=(8192, 200),
+        pages=20,
+    )
+    ran = await run_wat(text, **hosts.fields())
+    assert b'"message":"arguments: 1048577 bytes, more than 1048576"' in ran.stdout
+    assert ran.answers[2] == -Errno.EINVAL
+    assert hosts.caller.sent == []
 
 
 async def test_no_arguments_are_an_empty_object(hosts: Hosts):

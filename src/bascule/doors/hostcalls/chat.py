@@ -141,7 +141,7 @@ def cchat_write_msg(
 
 def cchat_write_fn(guest: Guest, number: int, index: int, pointer: int, length: int) -> int:
     """Register a tool; what cannot be read as one is taken and never offered, as in Spear."""
-    data = guest.memory.read(pointer, length)
+    data = guest.memory.json(pointer, length)
     session = guest.handles.find(number, ChatSession)
     tool = read_tool(index, data)
     if tool is not None:
@@ -152,7 +152,7 @@ def cchat_write_fn(guest: Guest, number: int, index: int, pointer: int, length: 
 def cchat_ctl(guest: Guest, number: int, command: int, pointer: int, length_pointer: int) -> int:
     memory = guest.memory
     if command == _SET_PARAM:
-        data = memory.read(pointer, memory.u32(length_pointer))
+        data = memory.json(pointer, memory.u32(length_pointer))
         _set_param(guest, number, data)
         return 0
     if command != _GET_METRICS:

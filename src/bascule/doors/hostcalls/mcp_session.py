@@ -15,6 +15,7 @@ from bascule.doors.hostcalls.abi import Errno, Fault
 from bascule.doors.hostcalls.crossing import Ended
 from bascule.doors.hostcalls.guest import Guest
 from bascule.doors.hostcalls.handles import EPOLLIN, EPOLLOUT, Handle, Kind
+from bascule.doors.hostcalls.memory import MOST_JSON
 from bascule.doors.hostcalls.parameters import ChatParameters
 from bascule.doors.hostcalls.sessions import faults, session_for
 from bascule.errors import BasculeError, SessionRefused
@@ -152,7 +153,7 @@ class McpSession(Handle):
         """Make a call. ``server/tool`` is looked up as it stands: no name is taken apart."""
         name, session = f"{self.server_id}/{call.tool}", self._session
         try:
-            arguments = read_arguments(call.arguments)
+            arguments = _read(call.arguments)
         except StrictJsonError as error:
             wrong = failure("mcp_invalid_arguments", f"arguments: {error}")
             return session.decline(name, None, wrong)
@@ -199,6 +200,12 @@ class McpSession(Handle):
             if limit is not None and used >= limit:
                 return failure("mcp_budget_exceeded", f"max_total_tool_calls of {limit} is used up")
         return None
+
+
+def _read(arguments: bytes) -> JsonObject:
+    if len(arguments) > MOST_JSON:
+        raise StrictJsonError(f"{len(arguments)} bytes, more than {MOST_JSON}")
+    return read_arguments(arguments)
 
 
 def _failure(error: BasculeError) -> Failure:
