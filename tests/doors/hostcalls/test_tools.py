@@ -18,11 +18,11 @@ from bascule.model.session import SessionLimits
 from bascule.model.task import TaskPolicy
 from bascule.node.bridge.opening import Opening
 from bascule.testing import ScriptedServer
-from tests.doors.hostcalls.hosts import Hosts, hosts
+from tests.doors.hostcalls.hosts import TASKS, Hosts, hosts
 from tests.doors.hostcalls.running import run_wat
 from tests.doors.hostcalls.script import Script, too_short
 from tests.doors.hostcalls.wat import call, guest
-from tests.node.fakes import TEXT_SCHEMA, Doorman, definition, failed, succeeded, text
+from tests.node.fakes import TEXT_SCHEMA, Doorman, Sent, definition, failed, succeeded, text
 from tests.scale import scaled
 from tests.waits import until
 
@@ -296,6 +296,52 @@ async def test_a_parked_result_is_taken_once(hosts: Hosts):
     script.call(fd, "read")
     await script.run(**hosts.fields())
     assert len(hosts.caller.sent) == 2
+
+
+async def test_a_parked_result_is_given_no_more_once_its_tool_is_not_allowed(hosts: Hosts):
+    script = Script()
+    fd = script.open("fs")
+    script.call(fd, "read", capacity=1)
+    script.call(fd, "read")
+    forbids = {**TASKS["writer"], "tool_denylist": ["fs/read"]}
+
+    async def revokes(sent: Sent) -> Any:
+        hosts.world.apply(tasks={**TASKS, "writer": forbids})
+        return text("kept secret")
+
+    hosts.caller.answers("read", revokes)
+    told = await script.run(**hosts.fields())
+    assert told.answers[1] == -Errno.ENOSPC
+    assert told.json(2)["error"]["code"] == "mcp_policy_denied"
+    assert len(hosts.caller.sent) == 1
+
+
+async def test_a_parked_result_outlives_its_server(hosts: Hosts):
+    script = Script()
+    fd = script.open("fs")
+    script.call(fd, "read", capacity=1)
+    script.call(fd, "read")
+
+    async def fails(sent: Sent) -> Any:
+        hosts.caller.fails("fs", ServerUnavailable("it is gone"))
+        hosts.caller.epoch += 1
+        return text("said")
+
+    hosts.caller.answers("read", fails)
+    told = await script.run(**hosts.fields())
+    assert told.json(2)["content"] == [{"type": "text", "text": "said"}]
+
+
+@pytest.mark.parametrize("ends", ["_start", "proc_exit"])
+async def test_the_sessions_of_a_guest_end_with_it(ends: str):
+    hosts = Hosts(is_connected=False)
+    script = Script()
+    script.call(script.open("fs"), "read")
+    if ends == "proc_exit":
+        script.make("wasi.proc_exit", 0)
+    await run_wat(guest(*script.calls, data=script.data), **hosts.fields())
+    [sent] = hosts.caller.sent
+    assert hosts.caller.released == [sent.session]
 
 
 async def test_another_call_drops_a_parked_result_and_another_handle_does_not(hosts: Hosts):

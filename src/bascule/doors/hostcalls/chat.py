@@ -76,7 +76,8 @@ class ChatSession(Handle):
             self._guest.crossing.wait(partial(_try, self._guest, changed.narrowing))
         if changed.forwarded is not self._parameters.forwarded:
             self._weigh(key, value)
-        self._parameters = changed
+        # Not as it was before: a tool of the guest's may have narrowed it meanwhile.
+        self._parameters = self._parameters.having(key, value)
 
     def ask(self, flags: Flags) -> Conversation:
         """Return what is asked now; what is said later is no part of it."""
