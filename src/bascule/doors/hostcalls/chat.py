@@ -89,6 +89,7 @@ class ChatSession(Handle):
             tools=dict(self._tools),
             parameters=self._parameters,
             flags=flags,
+            size=self._kept,
         )
 
     def learn(self, ending: Ending) -> None:
@@ -96,7 +97,7 @@ class ChatSession(Handle):
         self._learned.extend(ending.history())
 
     def close(self) -> None:
-        self._guest.usage.kept_bytes -= self._kept
+        self._guest.let_go(self._kept)
 
     def _take_over(self) -> None:
         while self._learned:
@@ -206,8 +207,14 @@ def _hold(guest: Guest, conversation: Conversation, learn: Learn, response: Whol
 
 
 def _stream(guest: Guest, conversation: Conversation, learn: Learn) -> int:
-    response = StreamedResponse(guest.crossing, metrics=conversation.measures)
-    number = guest.handles.add(response)
+    guest.keep(conversation.size)  # it is held as often as it is asked
+    let_go = partial(guest.let_go, conversation.size)
+    response = StreamedResponse(guest.crossing, metrics=conversation.measures, let_go=let_go)
+    try:
+        number = guest.handles.add(response)
+    except Fault:
+        let_go()
+        raise
     guest.crossing.begin(partial(response.hold, conversation, learn))
     return number
 

@@ -233,6 +233,10 @@ class Guest:
             raise Fault(Errno.ENOMEM)
         self.usage.kept_bytes += more
 
+    def let_go(self, size: int) -> None:
+        """Count what is kept for the guest no more."""
+        self.usage.kept_bytes -= size
+
     def say(self, said: Output | LogLine) -> None:
         """Let whoever listens hear something; a guest that says more than it may is ended."""
         self.usage.output_bytes += said.size

@@ -138,7 +138,7 @@ class McpSession(Handle):
     def drop(self) -> None:
         """Keep no answer any more."""
         if self._parked is not None:
-            self._guest.usage.kept_bytes -= len(self._parked.answer)
+            self._guest.let_go(len(self._parked.answer))
             self._parked = None
             self.changed()
 
