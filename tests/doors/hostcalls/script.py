@@ -37,7 +37,7 @@ class Script:
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
-        self._data: dict[int, bytes | int] = {}
+        self.data: dict[int, bytes | int] = {}
         self._texts = 1024
         self._windows: dict[int, int] = {}
 
@@ -45,7 +45,7 @@ class Script:
         """Put a text into the guest's memory; return where it is."""
         raw = content.encode() if isinstance(content, str) else content
         at = self._texts
-        self._data[at] = raw
+        self.data[at] = raw
         self._texts += len(raw) + 1
         assert self._texts < WINDOWS
         return at, len(raw)
@@ -56,7 +56,7 @@ class Script:
         assert place < (40_000 - WINDOWS) // WINDOW
         self._windows[len(self.calls)] = place
         length = _LENGTHS + 4 * place
-        self._data[length] = capacity
+        self.data[length] = capacity
         return WINDOWS + WINDOW * place, length
 
     def make(self, name: str, *numbers: int | str) -> str:
@@ -93,7 +93,7 @@ class Script:
 
     async def run(self, **host: Any) -> Told:
         shown = WINDOWS, WINDOW * len(self._windows)
-        text = guest(*self.calls, data=self._data, shown=(_LENGTHS, WINDOWS - _LENGTHS + shown[1]))
+        text = guest(*self.calls, data=self.data, shown=(_LENGTHS, WINDOWS - _LENGTHS + shown[1]))
         ran: Ran = await run_wat(text, **host)
         written = [b"" for _ in self.calls]
         for at, place in self._windows.items():

@@ -225,6 +225,19 @@ async def test_bad_pointers_do_nothing(pointer: int, length: int, errno: Errno):
     assert len(upstream.asked[0]["messages"]) == 1
 
 
+async def test_a_very_long_conversation_is_not_sent():
+    talk = Talk()
+    session = talk.create()
+    for _ in range(15):
+        talk.call("cchat_write_msg", session, 64, 4, OUT, 700_000)
+    talk.receive(talk.send(session))
+    upstream = FakeUpstream(says("hi"))
+    talked = await talk.run(upstream)
+    assert talked.body["error"]["code"] == "invalid_request"
+    assert "at most 10,485,760 are taken" in talked.body["error"]["message"]
+    assert upstream.asked == []
+
+
 async def test_what_is_kept_for_a_guest_counts_against_its_memory():
     talk = Talk()
     session = talk.create()

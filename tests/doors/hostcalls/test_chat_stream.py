@@ -16,10 +16,20 @@ from bascule.doors.hostcalls.abi import Errno, Fault
 from bascule.doors.hostcalls.conversation import Ending
 from bascule.doors.hostcalls.crossing import Crossing
 from bascule.doors.hostcalls.handles import EPOLLIN
+from bascule.doors.hostcalls.host import GuestLimits
 from bascule.doors.hostcalls.responses import MOST_WAITING, StreamedResponse
 from bascule.loop.events import Tell
 from bascule.loop.request import BadChat
-from tests.doors.hostcalls.talks import ARENA, AUTO, METRICS, SAYS_42, STREAM, Talk, table
+from tests.doors.hostcalls.talks import (
+    ARENA,
+    AUTO,
+    METRICS,
+    PAGES,
+    SAYS_42,
+    STREAM,
+    Talk,
+    table,
+)
 from tests.loop.fakes import FakeUpstream, Hang, asks, call, pieces, says
 from tests.loop.talking import USAGE, results
 from tests.waits import until
@@ -86,6 +96,22 @@ async def test_closing_a_stream_ends_its_conversation():
     assert not running.done()
     running.cancel()
     await asyncio.wait([running])
+
+
+async def test_what_open_streams_ask_counts_as_often_as_it_is_asked():
+    talk = Talk()
+    session = talk.create()
+    talk.say(session, "x" * 30_000)
+    sent = [talk.send(session, STREAM) for _ in range(30)]
+    closed = talk.call("cchat_close", sent[0])
+    again = talk.send(session, STREAM)
+    limits = GuestLimits(memory_bytes=PAGES * 65_536)
+    talked = await talk.run(FakeUpstream(*[Hang()] * 30), limits=limits)
+    answers = [talked.answer(one) for one in sent]
+    assert set(answers[:24]) == {*range(1001, 1025)}
+    assert set(answers[25:]) == {-Errno.ENOMEM}
+    assert talked.answer(closed) == 0
+    assert talked.answer(again) > 0
 
 
 async def test_a_guest_that_ends_ends_its_streams():

@@ -118,6 +118,13 @@ async def test_log_lines_count_by_their_bytes():
     assert len(found.heard) == 2
 
 
+async def test_empty_log_lines_count_too():
+    text = guest(*[call("log", 2, 0, 0)] * 10)
+    found = await run_wat(text, limits=GuestLimits(output_bytes=50))
+    assert found.exit.reason == "output_limit"
+    assert found.heard == [LogLine("info", "")] * 7
+
+
 async def test_fuel_ends_a_guest():
     found = await run_wat(staying("loop"), limits=GuestLimits(fuel=10_000))
     assert (found.exit.reason, found.exit.message) == ("out_of_fuel", "its fuel is used up")
@@ -146,7 +153,7 @@ async def test_a_guest_whose_listener_blocks_ends_when_it_is_let_go(
     monkeypatch: pytest.MonkeyPatch,
 ):
     """Nobody waits for it by then, no epoch is counted, and nobody else holds its engine."""
-    monkeypatch.setattr(guest_module, "_END_SECONDS", 0.05)
+    monkeypatch.setattr(guest_module, "_END_SECONDS", 3600.0)
     let_go = threading.Event()
     engine = GuestEngine()
     program = engine.load(bytes(wat2wasm(staying("loop"))))

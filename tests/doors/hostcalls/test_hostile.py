@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
+
 import pytest
 
 from bascule.doors.hostcalls.abi import ABSENT, Errno
 from bascule.doors.hostcalls.handles import MOST_OPEN
 from bascule.doors.hostcalls.host import GuestLimits
 from tests.doors.hostcalls.running import run_wat
-from tests.doors.hostcalls.wat import ANSWERS, call, guest
+from tests.doors.hostcalls.talks import OneModel
+from tests.doors.hostcalls.wat import ANSWERS, Call, call, guest
+from tests.loop.fakes import FakeUpstream
 
 END = 65_536
 
@@ -215,6 +221,45 @@ async def test_tables_beyond_their_limit_are_not_made(text: str):
     ran = await run_wat(f'(module {text} (func (export "_start")))')
     assert (ran.exit.reason, ran.exit.code) == ("trapped", 1)
     assert "table" in ran.exit.message
+
+
+_LONG = 1024 * 1024 + 1
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        call("cchat_write_fn", "$0", 1, 0, _LONG),
+        call("cchat_ctl", "$0", 1, 0, 64),
+        call("spear_fd_ctl", "$0", 1, 0, 64),
+        call("spear_fd_ctl", "$0", 6, 0, 64),
+    ],
+    ids=lambda made: f"{made.name}-{made.numbers[1]}",
+)
+async def test_json_that_is_very_long_is_not_read(made: Call):
+    """A few megabytes of empty lists would become a gigabyte of the host's memory."""
+    models = OneModel(FakeUpstream(), [])
+    text = guest(call("cchat_create"), made, data={64: _LONG}, pages=20)
+    ran = await run_wat(text, models=models)
+    assert ran.answers == [1000, -Errno.EINVAL]
+
+
+_RECURSES = """
+import asyncio, sys
+from wasmtime import wat2wasm
+from bascule.doors.hostcalls.engine import GuestEngine
+from bascule.doors.hostcalls.host import Host
+
+engine = GuestEngine()
+program = engine.load(bytes(wat2wasm('(module (func $f (call $f)) (start $f))')))
+print(asyncio.run(engine.run(program, Host(listener=print))).message)
+"""
+
+
+def test_a_stack_that_overflows_is_a_trap_where_the_user_has_little_of_it():
+    little = f"ulimit -s 256; exec {shlex.quote(sys.executable)} -c {shlex.quote(_RECURSES)}"
+    ended = subprocess.run(["/bin/sh", "-c", little], capture_output=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, b"stack overflow in f\n"), ended.stderr
 
 
 async def test_an_overflowing_stack_in_the_start_function_is_a_trap():

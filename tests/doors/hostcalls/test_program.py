@@ -98,6 +98,23 @@ def test_a_module_that_cannot_be_run_is_refused_with_a_sentence(
         engine.load(content)
 
 
+def test_a_module_with_very_many_exports_is_refused(engine: GuestEngine):
+    """Its guest would be busy with them for seconds, and could not be ended."""
+    exports = "".join(f'(export "e{number}" (func 0))' for number in range(10_000))
+    with pytest.raises(BadModule, match="exports 10,001 names; at most 10,000 are taken"):
+        engine.load(module(f"{START} {exports}"))
+
+
+def test_of_very_many_missing_imports_some_are_named(engine: GuestEngine):
+    names = ["x" * 300, *(f"no{number}" for number in range(1000))]
+    imports = "".join(f'(import "spear" "{name}" (func))' for name in names)
+    with pytest.raises(BadModule) as refused:
+        engine.load(module(f"{imports} {START}"))
+    assert str(refused.value).endswith(
+        "xx…, " + ", ".join(f"spear.no{number}" for number in range(9)) + " and 991 more"
+    )
+
+
 def test_a_damaged_module_is_refused(engine: GuestEngine):
     with pytest.raises(BadModule, match=r"^the module is not valid: .+$") as refused:
         engine.load(module(START)[:-1])

@@ -18,10 +18,11 @@ from bascule.model.session import SessionLimits
 from bascule.model.task import TaskPolicy
 from bascule.node.bridge.opening import Opening
 from bascule.testing import ScriptedServer
-from tests.doors.hostcalls.hosts import Hosts, hosts
+from tests.doors.hostcalls.hosts import TASKS, Hosts, hosts
 from tests.doors.hostcalls.running import run_wat
 from tests.doors.hostcalls.script import Script, too_short
-from tests.node.fakes import TEXT_SCHEMA, Doorman, definition, failed, succeeded, text
+from tests.doors.hostcalls.wat import call, guest
+from tests.node.fakes import TEXT_SCHEMA, Doorman, Sent, definition, failed, succeeded, text
 from tests.scale import scaled
 from tests.waits import until
 
@@ -199,6 +200,24 @@ async def test_bad_arguments_give_a_structured_error_and_run_nothing(
     assert told.exit.calls == 0
 
 
+async def test_arguments_that_are_very_long_are_not_read(hosts: Hosts):
+    """A few megabytes of empty lists would keep the loop busy for seconds."""
+    texts = {100: b"fs", 200: b"read", 300: 4096, 400: b"x" * 4097}
+    made = ("mcp_call_tool", "$0", 200, 4)
+    text = guest(
+        call("mcp_open", 100, 2),
+        call(*made, 65_536, 1024 * 1024 + 1, 8192, 300),
+        call("mcp_call_tool", "$0", 400, 4097, 0, 0, 8192, 300),
+        data=texts,
+        shown=(8192, 200),
+        pages=20,
+    )
+    ran = await run_wat(text, **hosts.fields())
+    assert b'"message":"arguments: 1048577 bytes, more than 1048576"' in ran.stdout
+    assert ran.answers[2] == -Errno.EINVAL
+    assert hosts.caller.sent == []
+
+
 async def test_no_arguments_are_an_empty_object(hosts: Hosts):
     script = Script()
     script.call(script.open("fs"), "read", "")
@@ -277,6 +296,52 @@ async def test_a_parked_result_is_taken_once(hosts: Hosts):
     script.call(fd, "read")
     await script.run(**hosts.fields())
     assert len(hosts.caller.sent) == 2
+
+
+async def test_a_parked_result_is_given_no_more_once_its_tool_is_not_allowed(hosts: Hosts):
+    script = Script()
+    fd = script.open("fs")
+    script.call(fd, "read", capacity=1)
+    script.call(fd, "read")
+    forbids = {**TASKS["writer"], "tool_denylist": ["fs/read"]}
+
+    async def revokes(sent: Sent) -> Any:
+        hosts.world.apply(tasks={**TASKS, "writer": forbids})
+        return text("kept secret")
+
+    hosts.caller.answers("read", revokes)
+    told = await script.run(**hosts.fields())
+    assert told.answers[1] == -Errno.ENOSPC
+    assert told.json(2)["error"]["code"] == "mcp_policy_denied"
+    assert len(hosts.caller.sent) == 1
+
+
+async def test_a_parked_result_outlives_its_server(hosts: Hosts):
+    script = Script()
+    fd = script.open("fs")
+    script.call(fd, "read", capacity=1)
+    script.call(fd, "read")
+
+    async def fails(sent: Sent) -> Any:
+        hosts.caller.fails("fs", ServerUnavailable("it is gone"))
+        hosts.caller.epoch += 1
+        return text("said")
+
+    hosts.caller.answers("read", fails)
+    told = await script.run(**hosts.fields())
+    assert told.json(2)["content"] == [{"type": "text", "text": "said"}]
+
+
+@pytest.mark.parametrize("ends", ["_start", "proc_exit"])
+async def test_the_sessions_of_a_guest_end_with_it(ends: str):
+    hosts = Hosts(is_connected=False)
+    script = Script()
+    script.call(script.open("fs"), "read")
+    if ends == "proc_exit":
+        script.make("wasi.proc_exit", 0)
+    await run_wat(guest(*script.calls, data=script.data), **hosts.fields())
+    [sent] = hosts.caller.sent
+    assert hosts.caller.released == [sent.session]
 
 
 async def test_another_call_drops_a_parked_result_and_another_handle_does_not(hosts: Hosts):

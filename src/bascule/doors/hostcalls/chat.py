@@ -76,7 +76,8 @@ class ChatSession(Handle):
             self._guest.crossing.wait(partial(_try, self._guest, changed.narrowing))
         if changed.forwarded is not self._parameters.forwarded:
             self._weigh(key, value)
-        self._parameters = changed
+        # Not as it was before: a tool of the guest's may have narrowed it meanwhile.
+        self._parameters = self._parameters.having(key, value)
 
     def ask(self, flags: Flags) -> Conversation:
         """Return what is asked now; what is said later is no part of it."""
@@ -88,6 +89,7 @@ class ChatSession(Handle):
             tools=dict(self._tools),
             parameters=self._parameters,
             flags=flags,
+            size=self._kept,
         )
 
     def learn(self, ending: Ending) -> None:
@@ -95,7 +97,7 @@ class ChatSession(Handle):
         self._learned.extend(ending.history())
 
     def close(self) -> None:
-        self._guest.usage.kept_bytes -= self._kept
+        self._guest.let_go(self._kept)
 
     def _take_over(self) -> None:
         while self._learned:
@@ -141,7 +143,7 @@ def cchat_write_msg(
 
 def cchat_write_fn(guest: Guest, number: int, index: int, pointer: int, length: int) -> int:
     """Register a tool; what cannot be read as one is taken and never offered, as in Spear."""
-    data = guest.memory.read(pointer, length)
+    data = guest.memory.json(pointer, length)
     session = guest.handles.find(number, ChatSession)
     tool = read_tool(index, data)
     if tool is not None:
@@ -152,7 +154,7 @@ def cchat_write_fn(guest: Guest, number: int, index: int, pointer: int, length: 
 def cchat_ctl(guest: Guest, number: int, command: int, pointer: int, length_pointer: int) -> int:
     memory = guest.memory
     if command == _SET_PARAM:
-        data = memory.read(pointer, memory.u32(length_pointer))
+        data = memory.json(pointer, memory.u32(length_pointer))
         _set_param(guest, number, data)
         return 0
     if command != _GET_METRICS:
@@ -205,8 +207,14 @@ def _hold(guest: Guest, conversation: Conversation, learn: Learn, response: Whol
 
 
 def _stream(guest: Guest, conversation: Conversation, learn: Learn) -> int:
-    response = StreamedResponse(guest.crossing, metrics=conversation.measures)
-    number = guest.handles.add(response)
+    guest.keep(conversation.size)  # it is held as often as it is asked
+    let_go = partial(guest.let_go, conversation.size)
+    response = StreamedResponse(guest.crossing, metrics=conversation.measures, let_go=let_go)
+    try:
+        number = guest.handles.add(response)
+    except Fault:
+        let_go()
+        raise
     guest.crossing.begin(partial(response.hold, conversation, learn))
     return number
 

@@ -34,6 +34,8 @@ from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.session import Session
 from bascule.node.contract import ToolSession
 
+#: How long a question may be: as long as at the chat endpoint. It is written on the loop's thread.
+MOST_ASKED = 10 * 1024 * 1024
 _NO_SERVERS = Opening(request=SessionRequest(enabled=False, server_ids=()))
 
 
@@ -87,6 +89,8 @@ class Conversation(Struct, frozen=True, kw_only=True, eq=False):
     tools: Mapping[str, GuestTool]
     parameters: ChatParameters
     flags: Flags
+    #: How many bytes are asked, more or less.
+    size: int
 
     @property
     def runs_tools(self) -> bool:
@@ -100,6 +104,9 @@ class Conversation(Struct, frozen=True, kw_only=True, eq=False):
 
     async def hold(self, tell: Tell = unheard) -> Ending:
         """Hold it to its end; raise BasculeError, or -EACCES for its servers."""
+        if self.size > MOST_ASKED:
+            words = f"the conversation has {self.size:,} bytes; at most {MOST_ASKED:,} are taken"
+            raise BadChat(words, param="messages")
         host = self.guest.host
         chosen = await self._chosen(host)
         chat = read_chat({**self._request(), "model": chosen.model})

@@ -38,6 +38,7 @@ class Crossing:
         self._halted = halted
         self._arrivals: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._last: list[Callable[[], Coroutine[object, object, object]]] = []
         self.ended = False
 
     def wait(self, work: Callable[[], Coroutine[object, object, T]]) -> T:
@@ -54,6 +55,13 @@ class Crossing:
     def begin(self, work: Callable[[], Coroutine[object, object, object]]) -> None:
         """Have the loop do some work and go on; it ends with the guest at the latest."""
         self._post(partial(self._begin, work, None))
+
+    def finish(self, work: Callable[[], Coroutine[object, object, object]]) -> None:
+        """Have the loop do some work now; if the guest is to end, once it has."""
+        try:
+            self.wait(work)
+        except Ended:
+            self._last.append(work)
 
     def tell(self, call: Callable[[], None]) -> None:
         """Have the loop call something, if the guest still runs; from any thread."""
@@ -80,9 +88,13 @@ class Crossing:
             return  # the loop is closed, and its tasks with it
 
     async def drain(self, seconds: float) -> None:
-        """Wait until all that was cancelled has ended, but no longer; called on the loop."""
-        if self._tasks:
-            _, left = await asyncio.wait(self._tasks, timeout=seconds)
+        """Wait until all that was cancelled has ended, and do what is left to do, but no longer.
+
+        Called on the loop.
+        """
+        works = {*self._tasks, *(self._loop.create_task(work()) for work in self._last)}
+        if works:
+            _, left = await asyncio.wait(works, timeout=seconds)
             if left:
                 logger.error("work for a guest did not end with it: %s", left)
 

@@ -48,6 +48,11 @@ _UNNAMED: Final = "its code failed"
 _LONGEST_NAME: Final = 80
 #: How long a thread that was told to end is waited for; it has nothing left to wait for itself.
 _END_SECONDS: Final = 5.0
+#: How long one is waited for that says something: whoever listens may never let it go.
+_HEARD_SECONDS: Final = 0.1
+#: Of a guest's thread: its code has 512 KiB, and host calls in it need room beside, nested ones
+#: more. What the system gives depends on a limit of the user's, and may be less.
+_STACK_BYTES: Final = 4 * 1024 * 1024
 Reason = Literal[
     "exited", "trapped", "out_of_fuel", "output_limit", "timeout", "interrupted", "failed"
 ]
@@ -96,6 +101,8 @@ class Guest:
         self._exports: Instance | None = None
         self._memory: GuestMemory | None = None
         self._ending: Ending | None = None
+        #: Whether it waits for whoever listens.
+        self._speaking = False
         self._exit_code: int | None = None
         self._failed: set[str] = set()
         self.crossing = Crossing(asyncio.get_running_loop(), self._is_abandoned)
@@ -107,8 +114,7 @@ class Guest:
         loop = asyncio.get_running_loop()
         over: asyncio.Future[Exit] = loop.create_future()
         started = self.host.clock.monotonic()
-        thread = threading.Thread(target=self._main, args=(loop, over), name="guest", daemon=True)
-        thread.start()
+        self._start_thread(loop, over)
         try:
             async with asyncio.timeout(self.host.limits.seconds):
                 found = await asyncio.shield(over)
@@ -130,12 +136,23 @@ class Guest:
             self._ending = why
         self.crossing.end()
 
+    def _start_thread(self, loop: asyncio.AbstractEventLoop, over: asyncio.Future[Exit]) -> None:
+        thread = threading.Thread(target=self._main, args=(loop, over), name="guest", daemon=True)
+        usual = threading.stack_size(_STACK_BYTES)
+        try:
+            thread.start()
+        finally:
+            threading.stack_size(usual)
+
     async def _ended(self, over: asyncio.Future[Exit]) -> Exit:
-        await asyncio.wait((over,), timeout=_END_SECONDS)
-        if not over.done():
+        await asyncio.wait((over,), timeout=_HEARD_SECONDS)
+        if not over.done() and not self._speaking:
+            await asyncio.wait((over,), timeout=_END_SECONDS)
+        if over.done():
+            return over.result()
+        if not self._speaking:
             logger.error("a guest's thread did not end; it is left behind")
-            return Exit(reason=self._ending or "failed", code=1, message="its thread did not end")
-        return over.result()
+        return Exit(reason=self._ending or "failed", code=1, message="its thread did not end")
 
     # --- the guest's thread
 
@@ -216,15 +233,21 @@ class Guest:
             raise Fault(Errno.ENOMEM)
         self.usage.kept_bytes += more
 
+    def let_go(self, size: int) -> None:
+        """Count what is kept for the guest no more."""
+        self.usage.kept_bytes -= size
+
     def say(self, said: Output | LogLine) -> None:
         """Let whoever listens hear something; a guest that says more than it may is ended."""
-        self.usage.output_bytes += len(
-            said.data if isinstance(said, Output) else said.text.encode()
-        )
+        self.usage.output_bytes += said.size
         if self.usage.output_bytes > self.host.limits.output_bytes:
             self.end("output_limit")
             raise Ended
-        self.host.listener(said)
+        self._speaking = True
+        try:
+            self.host.listener(said)
+        finally:
+            self._speaking = False
 
     def exit(self, code: int) -> None:
         """End the guest with a code of its own; nothing is done for it any more."""

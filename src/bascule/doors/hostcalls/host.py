@@ -24,12 +24,22 @@ class Output(Struct, frozen=True):
     stream: Stream
     data: bytes
 
+    @property
+    def size(self) -> int:
+        """Return what it counts against the limit of a guest's output."""
+        return len(self.data)
+
 
 class LogLine(Struct, frozen=True):
     """One line of a guest's log."""
 
     level: LogLevel
     text: str
+
+    @property
+    def size(self) -> int:
+        """Return what it counts as it is shown: an empty line is a line too."""
+        return len(f"{self.level}: {self.text}\n".encode())
 
 
 #: Hears what a guest says, on the guest's thread and in its order; may block, and then the guest

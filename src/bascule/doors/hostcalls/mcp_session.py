@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from contextlib import suppress
 from typing import ClassVar, Final
 
 import msgspec
@@ -12,9 +11,9 @@ from msgspec import Struct
 
 from bascule.client.approval_times import body_of
 from bascule.doors.hostcalls.abi import Errno, Fault
-from bascule.doors.hostcalls.crossing import Ended
 from bascule.doors.hostcalls.guest import Guest
 from bascule.doors.hostcalls.handles import EPOLLIN, EPOLLOUT, Handle, Kind
+from bascule.doors.hostcalls.memory import MOST_JSON
 from bascule.doors.hostcalls.parameters import ChatParameters
 from bascule.doors.hostcalls.sessions import faults, session_for
 from bascule.errors import BasculeError, SessionRefused
@@ -83,20 +82,24 @@ class McpSession(Handle):
         """Narrow it: what it is called with next goes through a session that is narrower."""
         if not means_mcp(key) and key not in _LIMITS:
             raise Fault(Errno.EINVAL)
-        asked = self._parameters.having(key, value)
+        known = self._parameters
+        asked = known.having(key, value)
         if set(asked.request.server_ids or ()) - {self.server_id}:
             raise Fault(Errno.EACCES)
         request = merged((SessionRequest(server_ids=(self.server_id,)), asked.narrowing))
-        crossing, host, left = self._guest.crossing, self._guest.host, self._session
-        self._session = crossing.wait(lambda: session_for(host, request))
-        self._parameters = asked
+        crossing, host = self._guest.crossing, self._guest.host
+        narrower = crossing.wait(lambda: session_for(host, request))
+        if self.is_closed:
+            raise Fault(Errno.EBADF)
+        if self._parameters is not known:  # by a tool of the guest's, meanwhile
+            return self.set_param(key, value)
+        left, self._session, self._parameters = self._session, narrower, asked
         self.drop()
-        crossing.wait(left.close)
+        return crossing.finish(left.close)
 
     def close(self) -> None:
         self.drop()
-        with suppress(Ended):
-            self._guest.crossing.wait(self._session.close)
+        self._guest.crossing.finish(self._session.close)
 
     # --- what it has for the guest
 
@@ -116,12 +119,13 @@ class McpSession(Handle):
 
     def answer(self, call: Call) -> bytes:
         """Return what came of a call: of one whose answer is parked that, else by making it."""
-        if self._parked is not None and self._parked.digest == call.digest:
-            return self._parked.answer
+        parked, wait = self._parked, self._guest.crossing.wait
+        if parked is not None and parked.digest == call.digest:
+            refused = wait(lambda: self._refused(call))
+            return parked.answer if refused is None else msgspec.json.encode(_told(refused))
         self.drop()
         self._guest.keep(0)
-        outcome = self._guest.crossing.wait(lambda: self._made(call))
-        return msgspec.json.encode(_told(outcome))
+        return msgspec.json.encode(_told(wait(lambda: self._made(call))))
 
     def park(self, call: Call, answer: bytes) -> None:
         """Keep an answer for when the guest makes the same call again."""
@@ -134,7 +138,7 @@ class McpSession(Handle):
     def drop(self) -> None:
         """Keep no answer any more."""
         if self._parked is not None:
-            self._guest.usage.kept_bytes -= len(self._parked.answer)
+            self._guest.let_go(len(self._parked.answer))
             self._parked = None
             self.changed()
 
@@ -152,7 +156,7 @@ class McpSession(Handle):
         """Make a call. ``server/tool`` is looked up as it stands: no name is taken apart."""
         name, session = f"{self.server_id}/{call.tool}", self._session
         try:
-            arguments = read_arguments(call.arguments)
+            arguments = _read(call.arguments)
         except StrictJsonError as error:
             wrong = failure("mcp_invalid_arguments", f"arguments: {error}")
             return session.decline(name, None, wrong)
@@ -167,6 +171,19 @@ class McpSession(Handle):
             return session.decline(name, arguments, _failure(error))
         self._count(call, outcome)
         return outcome
+
+    async def _refused(self, call: Call) -> Outcome | None:
+        """Return why an answer may be given no more; None if it may.
+
+        A guest may leave it parked for as long as it likes, and lose the tool meanwhile. Where
+        that cannot be told just now it stays parked: to make the call again is no way out.
+        """
+        name, session = f"{self.server_id}/{call.tool}", self._session
+        with faults():
+            found = await session.explanation(name)
+        if found.allowed or found.layer == "node":  # whether its server is up is all the same
+            return None
+        return session.decline(name, None, failure("mcp_policy_denied", found.meaning))
 
     def _asking(self, call: Call) -> Asking:
         """Return what is to happen where a call needs approval: the second time it waits."""
@@ -199,6 +216,12 @@ class McpSession(Handle):
             if limit is not None and used >= limit:
                 return failure("mcp_budget_exceeded", f"max_total_tool_calls of {limit} is used up")
         return None
+
+
+def _read(arguments: bytes) -> JsonObject:
+    if len(arguments) > MOST_JSON:
+        raise StrictJsonError(f"{len(arguments)} bytes, more than {MOST_JSON}")
+    return read_arguments(arguments)
 
 
 def _failure(error: BasculeError) -> Failure:

@@ -18,7 +18,13 @@ _PAGE: Final = 65_536
 _CORE: Final = b"\0asm\x01\0\0\0"
 _COMPONENT: Final = b"\0asm\x0d\0\x01\0"
 _MEMORY_SECTION: Final = 5
+_EXPORT_SECTION: Final = 7
 _START_SECTION: Final = 8
+#: All of them are looked through when a guest begins, which no clock ends.
+_MOST_EXPORTS: Final = 10_000
+#: Of what is wrong with a module's imports, so much is told.
+_MOST_TOLD: Final = 10
+_LONGEST_TOLD: Final = 200
 #: What the engine says of a module that needs what guests do not have, and what to do.
 _HINTS: Final = {
     "threads must be enabled": "it has a shared memory; build it without threads",
@@ -88,8 +94,9 @@ def check_form(content: bytes) -> None:
 
 def program_of(module: Module, content: bytes, imports: Imports) -> Program:
     """Return a valid module with its imports; raise BadModule if there is one that is not."""
-    _check_imports(module, imports.signatures)
     sections = _sections(content)
+    _check_exports(sections.get(_EXPORT_SECTION))
+    _check_imports(module, imports.signatures)
     _check_entry(module, starts_itself=_START_SECTION in sections)
     memory_bytes = _memory_bytes(sections.get(_MEMORY_SECTION))
     return Program(imports.instances(module), memory_bytes, imports)
@@ -105,14 +112,20 @@ def _check_imports(module: Module, signatures: Mapping[tuple[str, str], str]) ->
     imports = [(one, signatures.get((one.module, one.name or ""))) for one in module.imports]
     missing = [f"{one.module}.{one.name}" for one, letters in imports if letters is None]
     if missing:
-        raise BadModule(f"the module imports what there is not: {', '.join(missing)}")
+        raise BadModule(f"the module imports what there is not: {_told(missing, ', ')}")
     wrong = [
         f"{one.module}.{one.name} as {found}, which is {due}"
         for one, letters in imports
         if (found := _shape(one)) != (due := _described(letters or ""))
     ]
     if wrong:
-        raise BadModule(f"the module imports {'; '.join(wrong)}")
+        raise BadModule(f"the module imports {_told(wrong, '; ')}")
+
+
+def _told(found: list[str], between: str) -> str:
+    told = [one if len(one) <= _LONGEST_TOLD else f"{one[:_LONGEST_TOLD]}…" for one in found]
+    more = len(told) - _MOST_TOLD
+    return between.join(told[:_MOST_TOLD]) + (f" and {more} more" if more > 0 else "")
 
 
 def _described(letters: str) -> str:
@@ -126,6 +139,12 @@ def _shape(one: ImportType) -> str:
         return "no function"
     params, results = (", ".join(map(str, types)) for types in (kind.params, kind.results))
     return f"({params}) -> ({results})"
+
+
+def _check_exports(section: bytes | None) -> None:
+    count = _number(section, 0)[0] if section else 0
+    if count > _MOST_EXPORTS:
+        raise BadModule(f"the module exports {count:,} names; at most {_MOST_EXPORTS:,} are taken")
 
 
 def _check_entry(module: Module, *, starts_itself: bool) -> None:
@@ -144,7 +163,7 @@ def _sections(content: bytes) -> dict[int, bytes]:
     while at < len(content):
         number = content[at]
         size, at = _number(content, at + 1)
-        if number in {_MEMORY_SECTION, _START_SECTION}:
+        if number in {_MEMORY_SECTION, _EXPORT_SECTION, _START_SECTION}:
             found[number] = content[at : at + size]
         at += size
     return found

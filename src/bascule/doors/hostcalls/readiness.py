@@ -202,7 +202,7 @@ def spear_fd_ctl(guest: Guest, number: int, command: int, pointer: int, length_p
     handle = guest.handles.find(number, Handle)
     memory = guest.memory
     if command in _SETTERS:
-        sent = memory.read(pointer, memory.u32(length_pointer))
+        sent = memory.json(pointer, memory.u32(length_pointer))
         _SETTERS[command](handle, sent)
         return 0
     if command not in _GETTERS:

@@ -65,7 +65,7 @@ class WholeResponse(ChatResponse):
         self.changed()
 
     def close(self) -> None:
-        self._guest.usage.kept_bytes -= len(self._body)
+        self._guest.let_go(len(self._body))
 
     def poll_mask(self) -> int:
         return EPOLLIN if self._body else 0
@@ -77,9 +77,12 @@ class WholeResponse(ChatResponse):
 class StreamedResponse(ChatResponse):
     """An answer that is arriving. Everything but reading happens on the loop's thread."""
 
-    def __init__(self, crossing: Crossing, *, metrics: bool) -> None:
+    def __init__(
+        self, crossing: Crossing, *, metrics: bool, let_go: Callable[[], None] | None = None
+    ) -> None:
         super().__init__(metrics=metrics)
         self._crossing = crossing
+        self._let_go = let_go
         self._form = StreamForm()
         self._waiting: deque[bytes] = deque()
         self._size = 0
@@ -108,7 +111,9 @@ class StreamedResponse(ChatResponse):
         self._held = self._held and None  # the end stays
 
     def close(self) -> None:
-        """End the conversation."""
+        """End the conversation, and what is counted for it."""
+        if self._let_go is not None:
+            self._let_go()
         self._crossing.tell(self._stop)
 
     def _is_ready(self) -> bool:

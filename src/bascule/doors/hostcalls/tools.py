@@ -5,12 +5,17 @@ Every pointer of a call is checked before the call leaves: a bad one runs no too
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from bascule.doors.hostcalls.abi import Errno, Fault
 from bascule.doors.hostcalls.guest import Guest
 from bascule.doors.hostcalls.mcp_session import Call, McpSession
 from bascule.doors.hostcalls.sessions import open_server, server_entry, servers
+
+#: Of a tool: a longer one is nobody's, and would only be repeated in an error.
+_LONGEST_NAME: Final = 4096
 
 
 def mcp_open(guest: Guest, pointer: int, length: int) -> int:
@@ -36,9 +41,10 @@ def mcp_call_tool(  # noqa: PLR0913 - the ABI's own
     length_pointer: int,
 ) -> int:
     handle, memory = guest.handles.find(number, McpSession), guest.memory
-    call = Call(
-        memory.text(name_pointer, name_length), memory.read(arguments_pointer, arguments_length)
-    )
+    name = memory.text(name_pointer, name_length)
+    if len(name) > _LONGEST_NAME:
+        raise Fault(Errno.EINVAL)
+    call = Call(name, memory.read(arguments_pointer, arguments_length))
     window = memory.window(pointer, length_pointer)
     answer = handle.answer(call)
     try:
