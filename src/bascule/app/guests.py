@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -27,7 +27,7 @@ from bascule.loop.http_backend import HttpUpstream
 from bascule.model.backend import BackendRecord
 from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot
-from bascule.model.task import Executable, TaskPolicy, TaskRecord
+from bascule.model.task import Executable
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.opening import Opening
 from bascule.node.contract import AnyBridge
@@ -133,8 +133,7 @@ async def here(
         rules=rules,
         built_in={REHEARSAL: Rehearsal()},
     )
-    settings = host.settings.of_task(_policy(opening))
-    given = replace(host, models=backends, bridge=bridge, opening=opening, settings=settings)
+    given = replace(host, models=backends, bridge=bridge, opening=opening)
     try:
         if bridge is None:
             yield given
@@ -198,16 +197,8 @@ class _ServedModels:
 async def _refuse_early(bridge: AnyBridge, opening: Opening) -> None:
     """Raise SessionRefused before anything runs: the guest itself would only see a number.
 
-    No output has this name. Asking for it starts nothing, and a refused session says so.
+    Asking for the budgets starts nothing, and a refused session says so.
     """
     session = bridge.open_session(opening)
-    with suppress(KeyError):
-        await session.output("none")
+    await session.budgets()
     await session.close()
-
-
-def _policy(opening: Opening) -> TaskPolicy | None:
-    task = opening.task
-    if isinstance(task, TaskRecord):
-        return task.mcp
-    return task if isinstance(task, TaskPolicy) else None

@@ -9,9 +9,12 @@ import pytest
 from bascule.doors.hostcalls.abi import Errno, Fault
 from bascule.doors.hostcalls.host import Host
 from bascule.doors.hostcalls.sessions import open_server, session_for
-from bascule.model.session import SessionRequest
+from bascule.model.session import SessionLimits, SessionRequest
 from bascule.node.bridge.opening import Opening
 from tests.doors.hostcalls.hosts import Hosts, hosts
+from tests.doors.hostcalls.talks import AUTO, Talk
+from tests.loop.fakes import FakeUpstream, asks, call, says
+from tests.node.fakes import text
 
 __all__ = ["hosts"]
 
@@ -102,3 +105,29 @@ async def test_a_server_elsewhere_that_does_not_answer_is_not_connected():
     host = hosts("writer")
     await hosts.end_server()
     assert await errno_of(session_for(host, SessionRequest())) == Errno.ENOTCONN
+
+
+@pytest.mark.requirement("hostcalls:task-budgets")
+async def test_a_conversation_spends_no_more_than_its_task_has(hosts: Hosts):
+    talk = Talk()
+    session = talk.create(max_iterations=100, max_total_tool_calls=100)
+    talk.say(session, "read on")
+    talk.receive(talk.send(session, AUTO))
+    hosts.caller.answers("read", text("plain"))
+    asking = (asks(call("mcp__fs__read", {"line": line})) for line in range(4))
+    upstream = FakeUpstream(*asking, says("so far"))
+    talked = await talk.run(upstream, **hosts.fields("thrifty"))
+    budgets = talked.body["bascule"]["budgets"]
+    assert (budgets["iterations"]["limit"], budgets["tool_calls"]["limit"]) == (3, 2)
+    assert len(hosts.caller.sent) == 2
+    assert upstream.asked[1]["messages"][-1]["content"] == "plain"
+
+
+async def test_what_whoever_runs_it_allows_lowers_a_task_s_budgets(hosts: Hosts):
+    talk = Talk()
+    session = talk.create()
+    talk.say(session, "hello")
+    talk.receive(talk.send(session))
+    given = hosts.fields("thrifty", budget=SessionLimits(max_iterations=2))
+    budgets = (await talk.run(FakeUpstream(says("hi")), **given)).body["bascule"]["budgets"]
+    assert (budgets["iterations"]["limit"], budgets["tool_calls"]["limit"]) == (2, 2)

@@ -31,7 +31,6 @@ from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.opening import Opening
-from bascule.node.bridge.session import Session
 from bascule.node.contract import ToolSession
 
 _NO_SERVERS = Opening(request=SessionRequest(enabled=False, server_ids=()))
@@ -104,7 +103,7 @@ class Conversation(Struct, frozen=True, kw_only=True, eq=False):
         chosen = await self._chosen(host)
         chat = read_chat({**self._request(), "model": chosen.model})
         async with tools_for(host, self.parameters.narrowing) as session:
-            settings = self.parameters.applied(_settings(host, session))
+            settings = self.parameters.applied(await _settings(host, session))
             conclusion = await self._way()(
                 chat,
                 session,
@@ -176,9 +175,7 @@ def _nowhere(clock: Clock) -> Bridge:
     return Bridge.open(Snapshot(), clock=clock, ledger=MemoryLedger(limit=0))
 
 
-def _settings(host: Host, session: ToolSession) -> LoopSettings:
+async def _settings(host: Host, session: ToolSession) -> LoopSettings:
     """Return the host's settings within the task's budgets; tools answer models in JSON."""
     usual = replace(host.settings, always_json=True)
-    if not isinstance(session, Session):
-        return usual
-    return usual.of_task(session.policy).within(session.budget.limits)
+    return usual.of_task(await session.budgets()).within(host.opening.limits)

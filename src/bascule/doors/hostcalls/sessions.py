@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Final
 
 from msgspec import UNSET, to_builtins
@@ -30,8 +30,6 @@ from bascule.wire.faults import failure_of
 _LOOKING: Final = SessionRequest(enabled=False)
 #: What it has against a server by itself, or what naming the server lifts.
 _OWN: Final = frozenset({("session", "session_disabled"), ("task", "not_default")})
-#: No output has this name: asking for it tells whether a session is refused, and does no more.
-_NO_OUTPUT: Final = "none"
 
 
 async def session_for(host: Host, request: SessionRequest) -> ToolSession:
@@ -44,8 +42,7 @@ async def session_for(host: Host, request: SessionRequest) -> ToolSession:
             if any(refusal_of(seen.explain(name)) == Errno.EACCES for name in request.server_ids):
                 raise Fault(Errno.EACCES)
         session = _open(host, request)
-        with suppress(KeyError):
-            await session.output(_NO_OUTPUT)
+        await session.budgets()  # refused sessions say so now
     return session
 
 
