@@ -24,7 +24,14 @@ from bascule.asgi.serve import Serving
 from bascule.asgi.sse import Event
 from bascule.audit.log_lines import say
 from bascule.clock import SYSTEM_CLOCK
-from bascule.doors.hostcalls.orders import GuestOrder, Line, NotRun, Ready, SentOrder
+from bascule.doors.hostcalls.orders import (
+    GuestOrder,
+    KeptModules,
+    Line,
+    NotRun,
+    Ready,
+    SentOrder,
+)
 from bascule.lifetime import Lifetime
 from bascule.wire.api.guests import GuestExit, GuestReason
 
@@ -53,9 +60,10 @@ class GuestProcesses(Lifetime):
     It is on loopback, whatever the node's own is, and served from the first guest on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, modules: KeptModules | None = None) -> None:
         #: What guests call; set before there are any.
         self.app: ASGIApp | None = None
+        self._modules = modules
         self._serving: Serving | None = None
         self._opening = asyncio.Lock()
         self._started: set[GuestProcess] = set()
@@ -66,7 +74,7 @@ class GuestProcesses(Lifetime):
         guest = GuestProcess(await _spawned(), order)
         self._started.add(guest)
         try:
-            await guest.begin(SentOrder(url, order))
+            await guest.begin(SentOrder(url, order, self._modules))
         except BaseException:
             await guest.end()
             raise

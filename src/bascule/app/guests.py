@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from bascule.control.registry.masks import MASK
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
-from bascule.doors.hostcalls.engine import GuestEngine
+from bascule.doors.hostcalls.engine import Engines
 from bascule.doors.hostcalls.executables import plain_value
 from bascule.doors.hostcalls.guest import Exit
-from bascule.doors.hostcalls.host import Host
-from bascule.doors.hostcalls.module_cache import ModuleCache
+from bascule.doors.hostcalls.host import GuestLimits, Host
+from bascule.doors.hostcalls.module_cache import MODULES_FOLDER, ModuleCache
 from bascule.doors.hostcalls.program import MAX_MODULE_BYTES, BadModule
 from bascule.errors import BasculeError
 from bascule.loop.backends import Backends, Chosen
@@ -39,7 +39,6 @@ from bascule.wire.narrowing import headers_of, user_header
 
 #: What the server that a guest is connected to is called among backends.
 SERVER = "bascule"
-MODULES_FOLDER = "modules"
 _NO_TASK = Opening()
 _RULES = NodeRules()
 
@@ -57,13 +56,14 @@ class HiddenValue(BasculeError):
 
 
 class Program:
-    """A module that is compiled and ready to run; raise BadModule for what cannot be."""
+    """A module that is compiled and ready to run within limits; raise BadModule if it cannot."""
 
     def __init__(
-        self, content: bytes, *, fuel: bool = False, cache: ModuleCache | None = None
+        self, content: bytes, limits: GuestLimits, cache: ModuleCache | None = None
     ) -> None:
-        self._engine = GuestEngine(fuel=fuel, cache=cache)
+        self._engine = Engines(cache).of(limits)
         self._module = self._engine.load(content)
+        self._module.check_memory(limits)
 
     async def run(self, host: Host) -> Exit:
         """Run it to its end."""

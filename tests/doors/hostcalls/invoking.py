@@ -19,7 +19,7 @@ from bascule.asgi.serve import Serving
 from bascule.client.guests import GuestSaid, GuestsClient
 from bascule.client.http import ApiClient
 from bascule.doors.hostcalls.api import GuestRules, GuestStarter, guest_routes
-from bascule.doors.hostcalls.orders import GuestOrder
+from bascule.doors.hostcalls.orders import GuestOrder, KeptModules
 from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
 from bascule.lifetime import Lifetime
@@ -79,8 +79,8 @@ CALLING = guest(
 class Noted(GuestProcesses):
     """Processes that a test can get at."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, modules: KeptModules | None = None) -> None:
+        super().__init__(modules)
         self.launched: list[GuestProcess] = []
 
     async def launch(self, order: GuestOrder) -> GuestProcess:
@@ -97,6 +97,7 @@ class Node(Lifetime):
         executables: dict[str, Any],
         rules: GuestRules | None = None,
         starter: GuestStarter | None = None,
+        modules: KeptModules | None = None,
     ) -> None:
         self.clock = FakeClock()
         policy = {"enabled": True, "default_server_ids": ["fs"], "users": "open"}
@@ -109,7 +110,7 @@ class Node(Lifetime):
         self.world.core.snapshot = replace(snapshot, tasks=tasks)
         self.tokens = make_tokens()
         self.sessions = Sessions(self.world.core, self.tokens, clock=self.clock)
-        self.processes = Noted()
+        self.processes = Noted(modules)
         self.routes = guest_routes(
             self.sessions, starter or self.processes, rules or GuestRules(), clock=self.clock
         )
