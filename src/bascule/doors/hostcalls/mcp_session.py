@@ -16,7 +16,7 @@ from bascule.doors.hostcalls.crossing import Ended
 from bascule.doors.hostcalls.guest import Guest
 from bascule.doors.hostcalls.handles import EPOLLIN, EPOLLOUT, Handle, Kind
 from bascule.doors.hostcalls.parameters import ChatParameters
-from bascule.doors.hostcalls.sessions import faults, session_for
+from bascule.doors.hostcalls.sessions import faults
 from bascule.errors import BasculeError, SessionRefused
 from bascule.model.approval import RETURN, Asking, waiting_of
 from bascule.model.call import NO_LIMITS, CallLimits
@@ -87,16 +87,16 @@ class McpSession(Handle):
         if set(asked.request.server_ids or ()) - {self.server_id}:
             raise Fault(Errno.EACCES)
         request = merged((SessionRequest(server_ids=(self.server_id,)), asked.narrowing))
-        crossing, host, left = self._guest.crossing, self._guest.host, self._session
-        self._session = crossing.wait(lambda: session_for(host, request))
+        crossing, sessions, left = self._guest.crossing, self._guest.sessions, self._session
+        self._session = crossing.wait(lambda: sessions.open(request))
         self._parameters = asked
         self.drop()
-        crossing.wait(left.close)
+        crossing.wait(lambda: sessions.close(left))
 
     def close(self) -> None:
         self.drop()
-        with suppress(Ended):
-            self._guest.crossing.wait(self._session.close)
+        with suppress(Ended):  # then it is closed with the guest
+            self._guest.crossing.wait(lambda: self._guest.sessions.close(self._session))
 
     # --- what it has for the guest
 
