@@ -253,7 +253,9 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
             hook=open_hook(stores.approvals, settings.rules(), Path(settings.data_dir)),
             figures=figures,
             live=live,
-            guests=await stack.enter_async_context(GuestProcesses(_modules(settings, tokens))),
+            guests=await stack.enter_async_context(
+                GuestProcesses(bridge.ledger, _modules(settings, tokens))
+            ),
             guest_rules=_guest_rules(settings),
         )
 

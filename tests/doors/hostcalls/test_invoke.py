@@ -81,7 +81,7 @@ async def refused(node: Node, token: str, task: str, added: Invocation | None = 
 # --- a guest that runs
 
 
-@pytest.mark.requirement("hostcalls:invoke")
+@pytest.mark.requirement("hostcalls:invoke", "hostcalls:invoke:audit")
 async def test_a_guest_is_told_as_a_stream_and_given_what_task_and_caller_add(tmp_path: Path):
     path, digest = module(tmp_path, TALKING), checksum(TALKING)
     executable = {"path": path, "checksum_sha256": digest, "args": ["a$$"], "env": {"A": "1"}}
@@ -94,6 +94,9 @@ async def test_a_guest_is_told_as_a_stream_and_given_what_task_and_caller_add(tm
         GuestWritten("stdout", b"hello"),
         GuestWritten("stderr", b"\xff\xfe"),
     ]
+    [written] = node.ended()
+    assert (written.task_id, written.caller, written.path) == ("t", "alice", path)
+    assert (written.sha256, written.reason, written.exit_code) == (digest, "exited", 42)
     assert isinstance(over, GuestExit)
     assert (over.reason, over.code) == ("exited", 42)  # four words, its own name too; two variables
 
@@ -115,6 +118,7 @@ async def test_hanging_up_ends_the_process_and_frees_the_place(tmp_path: Path):
         await stream.aclose()
         await ended(guest.pid)
         await until(lambda: guest.ended)
+        await until(lambda: [one.reason for one in node.ended()] == ["interrupted"])
         late = await exit_of(node.invoked(token, "t", Invocation(timeout_ms=50)))
     assert late.reason == "timeout"
 
