@@ -66,6 +66,7 @@ from bascule.wire.api.tools import (
     OutputBody,
     OwnCallBody,
     OwnCallNoted,
+    SessionBody,
     ToolsBody,
     WaitingBody,
 )
@@ -429,6 +430,9 @@ _TOOLS: _Table = {
         refusals=USED,
         query={"explain": SWITCH, "definitions": SWITCH},
         headers=NARROWING,
+    ),
+    ("GET", "/api/v1/tools/session"): Exchange(
+        answers={200: SessionBody}, refusals=USED, headers=NARROWING
     ),
     ("POST", "/api/v1/tools/call"): Exchange(
         answers={200: OutcomeBody},

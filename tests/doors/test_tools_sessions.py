@@ -81,6 +81,7 @@ async def test_more_than_the_task_allows_is_refused_with_the_reason(
     token = await door.token("bound" if reason else "off")
     for answer in (
         await door.get(TOOLS, {**token, **headers}),
+        await door.get(f"{TOOLS}/session", {**token, **headers}),
         await door.get(f"{TOOLS}/explain?name=fs/read", {**token, **headers}),
         await door.call({**token, **headers}, {"name": "fs/read"}),
         await door.call({**token, **headers, "Accept": "text/event-stream"}, {"name": "fs/read"}),

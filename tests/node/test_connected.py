@@ -18,7 +18,7 @@ from bascule.client.http import ApiError, Unreachable
 from bascule.errors import RemoteError, ServerUnavailable
 from bascule.model.call import CallLimits, Progress
 from bascule.model.status import Change
-from bascule.model.task import TaskPolicy
+from bascule.model.task import TaskBudgets, TaskPolicy
 from bascule.node.connected_bridge import ConnectedSession
 from bascule.node.contract import ToolSession
 from bascule.node.ports import InputHandler
@@ -138,6 +138,14 @@ async def test_a_call_of_an_own_tool_stands_in_the_ledger_of_the_bridge(scene: S
     assert (event.task_id, event.duration_ms, event.output_bytes) == ("writer", 250.0, 4)
     assert event.arguments == {"text": "string(3)"}
     assert (outcome.request_id, outcome.text) == (event.request_id, "four")
+
+
+async def test_a_session_says_what_its_task_leaves_to_a_conversation(scene: Scene, opens: Opens):
+    assert await opens().budgets() == TaskBudgets()
+    writer = {**TASKS["writer"], "max_iterations": 2, "tool_output": "always_json"}
+    scene.door.world.apply(tasks={"writer": writer})
+    assert await opens().budgets() == TaskBudgets(max_iterations=2, tool_output="always_json")
+    assert scene.caller.listed == []
 
 
 async def test_limits_are_a_value_or_keywords_which_count_first(scene: Scene, opens: Opens):

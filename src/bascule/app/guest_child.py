@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import hashlib
+import math
 import os
+import resource
 import signal
 import sys
 import threading
@@ -20,8 +22,9 @@ import msgspec
 
 from bascule.app.guests import Program, read_module, served
 from bascule.app.hardening import harden
-from bascule.doors.hostcalls.host import Host, LogLine, Output
-from bascule.doors.hostcalls.orders import GuestOrder, NotRun, Ready, Said, SentOrder
+from bascule.doors.hostcalls.host import GuestLimits, Host, LogLine, Output
+from bascule.doors.hostcalls.module_cache import ModuleCache
+from bascule.doors.hostcalls.orders import GuestOrder, KeptModules, NotRun, Ready, Said, SentOrder
 from bascule.errors import BasculeError
 from bascule.model.session import SessionRequest
 from bascule.node.bridge.opening import Opening
@@ -30,6 +33,11 @@ from bascule.wire.faults import FACES
 
 #: The most of an output or of a log's text that stands in one line.
 PIECE: Final = 16_384
+#: What compiling may take: the largest modules need some fifty times their size.
+COMPILING_BYTES: Final = 4 * 1024 * 1024 * 1024
+COMPILING_SECONDS: Final = 60
+#: The guest's own and the one that calls for it.
+_THREADS: Final = 2
 _PR_SET_PDEATHSIG: Final = 1
 T = TypeVar("T", bytes, str)
 _writing = threading.Lock()
@@ -41,7 +49,9 @@ def main() -> None:
     harden()
     line = sys.stdin.buffer.readline()
     if line:
-        asyncio.run(_until_told(msgspec.json.decode(line, type=SentOrder)))
+        sent = msgspec.json.decode(line, type=SentOrder)
+        _bound(sent.order.limits)
+        asyncio.run(_until_told(sent))
     os._exit(0)  # nothing is left to be tidied up, and whoever reads waits for the end
 
 
@@ -51,9 +61,28 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
+def _bound(limits: GuestLimits) -> None:
+    """Have the system hold this process to what it can need, should the engine run away.
+
+    Address space has no bound: the engine reserves far more of it than it ever uses.
+    """
+    _lower(resource.RLIMIT_CORE, 0)
+    if sys.platform == "linux":  # elsewhere it does not count what is mapped
+        _lower(resource.RLIMIT_DATA, limits.memory_bytes + COMPILING_BYTES)
+    if limits.seconds is not None:
+        compiling = COMPILING_SECONDS * (os.cpu_count() or 1)
+        _lower(resource.RLIMIT_CPU, math.ceil(_THREADS * limits.seconds) + compiling)
+
+
+def _lower(kind: int, most: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    least = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (least, least))
+
+
 async def _until_told(order: SentOrder) -> None:
     """Run the guest until it ends or standard input does."""
-    running = asyncio.create_task(_run(order.url, order.order))
+    running = asyncio.create_task(_run(order.url, order.order, _cache(order.modules)))
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), _heard, running)
     try:
         await running
@@ -67,7 +96,11 @@ def _heard(running: asyncio.Task[None]) -> None:
         running.cancel()
 
 
-async def _run(url: str, order: GuestOrder) -> None:
+def _cache(kept: KeptModules | None) -> ModuleCache | None:
+    return None if kept is None else ModuleCache(Path(kept.folder), key=kept.key)
+
+
+async def _run(url: str, order: GuestOrder, cache: ModuleCache | None) -> None:
     first, *further = order.requests or (SessionRequest(),)
     opening = Opening(request=first, further=tuple(further), task=order.task, person=order.person)
     host = Host(
@@ -79,7 +112,7 @@ async def _run(url: str, order: GuestOrder) -> None:
     )
     try:
         content = await asyncio.to_thread(read_module, Path(order.path), order.checksum)
-        program = await asyncio.to_thread(Program, content)
+        program = await asyncio.to_thread(Program, content, order.limits, cache)
         async with served(host, opening, url=url, token=order.token) as given:
             _say("ready", Ready(hashlib.sha256(content).hexdigest()))
             found = await program.run(given)

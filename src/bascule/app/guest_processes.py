@@ -17,14 +17,24 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 from starlette.types import ASGIApp
 
 from bascule.asgi.errors import Refused
 from bascule.asgi.serve import Serving
 from bascule.asgi.sse import Event
+from bascule.audit.events import GuestEnded
+from bascule.audit.ledger import Ledger
 from bascule.audit.log_lines import say
 from bascule.clock import SYSTEM_CLOCK
-from bascule.doors.hostcalls.orders import GuestOrder, Line, NotRun, Ready, SentOrder
+from bascule.doors.hostcalls.orders import (
+    GuestOrder,
+    KeptModules,
+    Line,
+    NotRun,
+    Ready,
+    SentOrder,
+)
 from bascule.lifetime import Lifetime
 from bascule.wire.api.guests import GuestExit, GuestReason
 
@@ -53,9 +63,11 @@ class GuestProcesses(Lifetime):
     It is on loopback, whatever the node's own is, and served from the first guest on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ledger: Ledger, modules: KeptModules | None = None) -> None:
         #: What guests call; set before there are any.
         self.app: ASGIApp | None = None
+        self._ledger = ledger
+        self._modules = modules
         self._serving: Serving | None = None
         self._opening = asyncio.Lock()
         self._started: set[GuestProcess] = set()
@@ -63,10 +75,10 @@ class GuestProcesses(Lifetime):
     async def launch(self, order: GuestOrder) -> GuestProcess:
         """Start a process and wait until its module is compiled; raise Refused if it is not."""
         url = await self._url()
-        guest = GuestProcess(await _spawned(), order)
+        guest = GuestProcess(await _spawned(), order, self._ledger)
         self._started.add(guest)
         try:
-            await guest.begin(SentOrder(url, order))
+            await guest.begin(SentOrder(url, order, self._modules))
         except BaseException:
             await guest.end()
             raise
@@ -94,9 +106,11 @@ class GuestProcesses(Lifetime):
 class GuestProcess:
     """One process and its guest."""
 
-    def __init__(self, process: Process, order: GuestOrder) -> None:
+    def __init__(self, process: Process, order: GuestOrder, ledger: Ledger) -> None:
         self._process = process
         self._order = order
+        self._ledger = ledger
+        self._noted = False
         self._handle = _handle_of(process.pid)
         self._sha256 = ""
         self._began = SYSTEM_CLOCK.monotonic()
@@ -149,9 +163,7 @@ class GuestProcess:
             yield Event(event=line.event, data=bytes(line.data))
             if line.event == "exit":
                 return
-        seconds = SYSTEM_CLOCK.monotonic() - self._began
-        reason = self._killed or "crashed"
-        found = GuestExit(reason=reason, code=1, message=await self._fate(), seconds=seconds)
+        found = replace(self._failed(self._killed or "crashed"), message=await self._fate())
         self._note(found)
         yield Event(event="exit", data=found)
 
@@ -173,6 +185,7 @@ class GuestProcess:
         await self._process.wait()
         await asyncio.wait((reading, self._listening))
         self._forget_timers()
+        self._note(self._failed("interrupted"))
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
@@ -227,12 +240,29 @@ class GuestProcess:
         while self._timers:
             self._timers.pop().cancel()
 
+    def _failed(self, reason: GuestReason) -> GuestExit:
+        return GuestExit(reason=reason, code=1, seconds=SYSTEM_CLOCK.monotonic() - self._began)
+
     def _note(self, found: GuestExit) -> None:
-        """Say who ran what, and how it ended; its calls are in the ledger, each for itself."""
-        order = self._order
-        words = f"the guest of task {order.task} ended: {found.reason} {found.code}"
-        fields = {"task_id": order.task, "path": order.path, "sha256": self._sha256}
-        say(logger, logging.INFO, words, **fields, caller=order.caller, token_id=order.token_id)
+        """Write down who ran what, and how it ended, once; nothing of one that never began."""
+        if self._noted or not self._sha256:
+            return
+        self._noted, order = True, self._order
+        self._ledger.guest_ended(
+            GuestEnded(
+                timestamp=SYSTEM_CLOCK.now(),
+                task_id=order.task,
+                caller=order.caller,
+                token_id=order.token_id,
+                person=order.person,
+                path=order.path,
+                sha256=self._sha256,
+                reason=found.reason,
+                exit_code=found.code,
+                duration_ms=found.seconds * 1000,
+                calls=found.calls,
+            )
+        )
 
     def _stdin(self) -> asyncio.StreamWriter:
         return _there(self._process.stdin)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from bascule.control.registry.masks import MASK
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
-from bascule.doors.hostcalls.engine import GuestEngine
+from bascule.doors.hostcalls.engine import Engines
 from bascule.doors.hostcalls.executables import plain_value
 from bascule.doors.hostcalls.guest import Exit
-from bascule.doors.hostcalls.host import Host
-from bascule.doors.hostcalls.module_cache import ModuleCache
+from bascule.doors.hostcalls.host import GuestLimits, Host
+from bascule.doors.hostcalls.module_cache import MODULES_FOLDER, ModuleCache
 from bascule.doors.hostcalls.program import MAX_MODULE_BYTES, BadModule
 from bascule.errors import BasculeError
 from bascule.loop.backends import Backends, Chosen
@@ -27,7 +27,7 @@ from bascule.loop.http_backend import HttpUpstream
 from bascule.model.backend import BackendRecord
 from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot
-from bascule.model.task import Executable, TaskPolicy, TaskRecord
+from bascule.model.task import Executable
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.opening import Opening
 from bascule.node.contract import AnyBridge
@@ -39,7 +39,6 @@ from bascule.wire.narrowing import headers_of, user_header
 
 #: What the server that a guest is connected to is called among backends.
 SERVER = "bascule"
-MODULES_FOLDER = "modules"
 _NO_TASK = Opening()
 _RULES = NodeRules()
 
@@ -57,13 +56,14 @@ class HiddenValue(BasculeError):
 
 
 class Program:
-    """A module that is compiled and ready to run; raise BadModule for what cannot be."""
+    """A module that is compiled and ready to run within limits; raise BadModule if it cannot."""
 
     def __init__(
-        self, content: bytes, *, fuel: bool = False, cache: ModuleCache | None = None
+        self, content: bytes, limits: GuestLimits, cache: ModuleCache | None = None
     ) -> None:
-        self._engine = GuestEngine(fuel=fuel, cache=cache)
+        self._engine = Engines(cache).of(limits)
         self._module = self._engine.load(content)
+        self._module.check_memory(limits)
 
     async def run(self, host: Host) -> Exit:
         """Run it to its end."""
@@ -133,8 +133,7 @@ async def here(
         rules=rules,
         built_in={REHEARSAL: Rehearsal()},
     )
-    settings = host.settings.of_task(_policy(opening))
-    given = replace(host, models=backends, bridge=bridge, opening=opening, settings=settings)
+    given = replace(host, models=backends, bridge=bridge, opening=opening)
     try:
         if bridge is None:
             yield given
@@ -198,16 +197,8 @@ class _ServedModels:
 async def _refuse_early(bridge: AnyBridge, opening: Opening) -> None:
     """Raise SessionRefused before anything runs: the guest itself would only see a number.
 
-    No output has this name. Asking for it starts nothing, and a refused session says so.
+    Asking for the budgets starts nothing, and a refused session says so.
     """
     session = bridge.open_session(opening)
-    with suppress(KeyError):
-        await session.output("none")
+    await session.budgets()
     await session.close()
-
-
-def _policy(opening: Opening) -> TaskPolicy | None:
-    task = opening.task
-    if isinstance(task, TaskRecord):
-        return task.mcp
-    return task if isinstance(task, TaskPolicy) else None

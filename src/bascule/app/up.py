@@ -64,6 +64,8 @@ from bascule.doors.gateway.api import gateway_routes
 from bascule.doors.gateway.gateway import Gateway
 from bascule.doors.health import health_of, health_routes
 from bascule.doors.hostcalls.api import GuestRules, guest_routes
+from bascule.doors.hostcalls.module_cache import MODULES_FOLDER
+from bascule.doors.hostcalls.orders import KeptModules
 from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
 from bascule.loop.backends import Backends
@@ -251,7 +253,9 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
             hook=open_hook(stores.approvals, settings.rules(), Path(settings.data_dir)),
             figures=figures,
             live=live,
-            guests=await stack.enter_async_context(GuestProcesses()),
+            guests=await stack.enter_async_context(
+                GuestProcesses(bridge.ledger, _modules(settings, tokens))
+            ),
             guest_rules=_guest_rules(settings),
         )
 
@@ -279,6 +283,11 @@ def _bridge_options(settings: Settings, stores: Stores) -> BridgeOptions:
 def _guest_rules(settings: Settings) -> GuestRules:
     node = settings.node
     return GuestRules(lists=settings.rules(), most=node.max_guests, seconds=node.guest_seconds)
+
+
+def _modules(settings: Settings, tokens: Tokens) -> KeptModules:
+    folder = Path(settings.data_dir).resolve() / MODULES_FOLDER
+    return KeptModules(str(folder), tokens.key_for("wasm-cache"))
 
 
 def _fleet(file: str, options: BridgeOptions) -> AgentFleet:

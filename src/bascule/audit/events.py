@@ -78,6 +78,25 @@ class ToolsListed(Struct, frozen=True, kw_only=True, tag="tools_listed", tag_fie
     person: str | None = None
 
 
+class GuestEnded(Struct, frozen=True, kw_only=True, tag="guest_ended", tag_field="event"):
+    """A client had a task's module run, and it ended; ``sha256`` is of the bytes that ran.
+
+    ``calls`` are those that it knew of itself: each of them is an event of its own.
+    """
+
+    timestamp: float
+    task_id: str
+    caller: str | None
+    token_id: str | None
+    path: str
+    sha256: str
+    reason: str
+    exit_code: int
+    duration_ms: float
+    calls: int
+    person: str | None = None
+
+
 class AccessRefused(Struct, frozen=True, kw_only=True, tag="access_refused", tag_field="event"):
     """A request was turned away before any session. It is said, and not kept.
 
@@ -303,6 +322,7 @@ Event = (
     | SessionRefusal
     | ConnectionMoved
     | ToolsListed
+    | GuestEnded
     | CallIntent
     | CallEvent
     | DenialsCounted

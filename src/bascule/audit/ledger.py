@@ -27,6 +27,7 @@ from bascule.audit.events import (
     ConnectionMoved,
     EndedCall,
     Event,
+    GuestEnded,
     LeavingCall,
     SessionOpened,
     SessionRefusal,
@@ -56,6 +57,8 @@ class Ledger(Protocol):
     def connection_moved(self, event: ConnectionMoved) -> None: ...
 
     def tools_listed(self, event: ToolsListed) -> None: ...
+
+    def guest_ended(self, event: GuestEnded) -> None: ...
 
     def intent(self, leaving: LeavingCall) -> Awaitable[None] | None:
         """Write that a call is about to leave; raise LedgerUnavailable when that cannot be done.
@@ -112,6 +115,10 @@ class EventQueue:
             self._add(event)
 
     def tools_listed(self, event: ToolsListed) -> None:
+        """Write it."""
+        self._add(event)
+
+    def guest_ended(self, event: GuestEnded) -> None:
         """Write it."""
         self._add(event)
 

@@ -19,6 +19,7 @@ from bascule.audit.events import (
     CallEvent,
     ConnectionMoved,
     EndedCall,
+    GuestEnded,
     LeavingCall,
     PolicyLoosened,
     SecretChanged,
@@ -37,6 +38,7 @@ SLOW_CALL_MS = 10_000
 
 _SESSIONS = logging.getLogger("bascule.session")
 _CALLS = logging.getLogger("bascule.call")
+_GUESTS = logging.getLogger("bascule.guests")
 _ACCESS = logging.getLogger("bascule.http")
 _ACTS = logging.getLogger("bascule.act")
 _APPROVALS = logging.getLogger("bascule.approvals")
@@ -112,6 +114,13 @@ class LoggedLedger:
         self._inner.tools_listed(event)
         if _SESSIONS.isEnabledFor(logging.DEBUG):
             say(_SESSIONS, logging.DEBUG, f"{event.tool_count} tools listed", **_fields(event))
+
+    def guest_ended(self, event: GuestEnded) -> None:
+        """Say who ran what, and how it ended."""
+        self._inner.guest_ended(event)
+        if _GUESTS.isEnabledFor(logging.INFO):
+            words = f"the guest of task {event.task_id} ended: {event.reason} {event.exit_code}"
+            say(_GUESTS, logging.INFO, words, **_fields(event))
 
     def intent(self, leaving: LeavingCall) -> Awaitable[None] | None:
         """Keep it; the line comes with the outcome."""

@@ -14,6 +14,7 @@ from msgspec import Struct
 from bascule.audit.events import (
     CallEvent,
     DenialsCounted,
+    GuestEnded,
     SessionOpened,
     SessionRefusal,
     ToolsListed,
@@ -26,7 +27,7 @@ _DAY = 86_400.0
 
 
 #: Events that somebody with a token can cause.
-Caused: TypeAlias = SessionOpened | SessionRefusal | ToolsListed | CallEvent
+Caused: TypeAlias = SessionOpened | SessionRefusal | ToolsListed | GuestEnded | CallEvent
 
 
 class _Tally(Struct, eq=False):

@@ -26,6 +26,7 @@ from bascule.audit.events import (
     Act,
     EndedCall,
     Event,
+    GuestEnded,
     LeavingCall,
     SessionOpened,
     SessionRefusal,
@@ -58,6 +59,8 @@ _RETENTION_SECONDS = 3_600.0
 _AGAIN_SECONDS = 5.0
 _BY = "retention"
 KEY_BYTES = 32
+#: Events that a token has a share of, besides calls.
+_OF_TOKENS = SessionOpened | SessionRefusal | ToolsListed | GuestEnded
 
 
 def refuse_lost_key(key_file: Path, anchors: Path) -> None:
@@ -282,7 +285,7 @@ class SqliteLedger(FileQueue):
             )
 
     def _add(self, event: Event) -> None:
-        if isinstance(event, SessionOpened | SessionRefusal | ToolsListed) and event.token_id:
+        if isinstance(event, _OF_TOKENS) and event.token_id:
             refusal = isinstance(event, SessionRefusal)
             if not self._quotas.admits(event.token_id, lambda: event, refusal=refusal):
                 return

@@ -21,7 +21,7 @@ _WIDTHS = (20, 10, 10, 28, 9, 21, 7, 0)
 _COLOURS: dict[str, Colour] = {"ok": "green", "running": "yellow", "cancelled": "yellow"}
 _CALLS = ("call", "call_intent")
 #: What names the thing that an event is about, the first that it has.
-_NAMES = ("name", "id", "server_id")
+_NAMES = ("name", "id", "server_id", "path")
 #: Events about a token itself, and not of what one does with it.
 _OF_TOKENS = frozenset({"token_ended", "denials_counted"})
 #: What the first line about an entry says already.

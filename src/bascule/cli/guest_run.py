@@ -132,12 +132,12 @@ class Job:
             args = arguments_of(executable, Invocation(args=args))
         else:
             raise NoModule(f"the task names no executable (executable.path); {_WHICH}")
-        fuel, cache = arguments.fuel is not None, user_modules(os.environ)
-        self._program = Program(content, fuel=fuel, cache=cache)
+        limits = _limits(arguments)
+        self._program = Program(content, limits, user_modules(os.environ))
         self.host = Host(
             listener=self._output.hear,
             model=arguments.model,
-            limits=_limits(arguments),
+            limits=limits,
             args=args,
             env=tuple(env.items()),
         )

@@ -41,6 +41,7 @@ from bascule.wire.api.tools import (
     OutputBody,
     OwnCallBody,
     OwnCallNoted,
+    SessionBody,
     ToolsBody,
     WaitingBody,
 )
@@ -87,6 +88,10 @@ class ToolsClient:
         #: For how long one request waits for approval.
         self._wait_seconds = wait_seconds
         self._headers = {**headers_of(request or SessionRequest()), **user_header(person)}
+
+    async def session(self) -> SessionBody:
+        """Ask for what counts for the session, without its tools."""
+        return await self._get(SessionBody, f"{TOOLS}/session", {}, REQUEST_SECONDS)
 
     async def tools(self) -> ToolsBody:
         """List the tools, with the decisions."""

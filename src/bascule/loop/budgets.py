@@ -16,7 +16,7 @@ from bascule.model.code import CODES
 from bascule.model.json import JsonObject, JsonValue
 from bascule.model.outcome import Failure, Outcome, failure
 from bascule.model.session import SessionLimits
-from bascule.model.task import TaskPolicy
+from bascule.model.task import TaskBudgets
 from bascule.policy.budget import Budget, Exceeded
 
 BudgetName = Literal[
@@ -53,14 +53,13 @@ class LoopSettings(Struct, frozen=True, kw_only=True):
             max_output_bytes=_least(self.max_output_bytes, limits.max_tool_output_bytes),
         )
 
-    def of_task(self, policy: TaskPolicy | None) -> LoopSettings:
+    def of_task(self, budgets: TaskBudgets) -> LoopSettings:
         """Return the settings for a task: it lowers budgets, and chooses the form of results."""
-        if policy is None:
-            return self
         limits = SessionLimits(
-            max_iterations=policy.max_iterations, max_total_tool_calls=policy.max_total_tool_calls
+            max_iterations=budgets.max_iterations,
+            max_total_tool_calls=budgets.max_total_tool_calls,
         )
-        form = policy.tool_output
+        form = budgets.tool_output
         always_json = self.always_json if form is None else form == "always_json"
         return replace(self.within(limits), always_json=always_json)
 

@@ -55,6 +55,14 @@ class Selection(Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
+class TaskBudgets(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a task leaves to one conversation; None leaves it to whoever holds that."""
+
+    max_iterations: Iterations | None = None
+    max_total_tool_calls: Count | None = None
+    tool_output: ToolOutput | None = None
+
+
 class TaskPolicy(Selection, frozen=True, kw_only=True, omit_defaults=True):
     """The ``mcp`` object of a task: off unless enabled.
 
@@ -84,6 +92,15 @@ class TaskPolicy(Selection, frozen=True, kw_only=True, omit_defaults=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_text("TaskPolicy", allowed_groups=self.allowed_groups)
+
+    @property
+    def budgets(self) -> TaskBudgets:
+        """Return what it says of conversations."""
+        return TaskBudgets(
+            max_iterations=self.max_iterations,
+            max_total_tool_calls=self.max_total_tool_calls,
+            tool_output=self.tool_output,
+        )
 
 
 class Executable(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -24,6 +24,7 @@ from bascule.model.call import NO_LIMITS, CallLimits, LimitOptions, OnProgress
 from bascule.model.explanation import Explanation
 from bascule.model.outcome import Outcome
 from bascule.model.status import ServerStatus
+from bascule.model.task import TaskBudgets
 from bascule.node.bridge.opening import Opening, SessionOptions, opening_of
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.changes import OnChange, Unsubscribe
@@ -135,6 +136,10 @@ class BlockingSession(BlockingLifetime):
     def session_id(self) -> str:
         """Return the session's id, as the ledger has it."""
         return self._session.session_id
+
+    def budgets(self) -> TaskBudgets:
+        """Return what the task leaves to one conversation."""
+        return self._run(self._session.budgets())
 
     def tools(self) -> ToolSet:
         """List the tools. A server that cannot list contributes nothing but a warning."""

@@ -28,6 +28,7 @@ from bascule.model.explanation import Explanation
 from bascule.model.outcome import Failed, Failure, Outcome, failure
 from bascule.model.snapshot import Snapshot
 from bascule.model.status import ServerStatus
+from bascule.model.task import TaskBudgets
 from bascule.node.bridge.opening import Opening, SessionOptions, opening_of
 from bascule.node.bridge.own_call import unnoted
 from bascule.node.bridge.toolset import ToolSet
@@ -199,6 +200,10 @@ class ConnectedSession(Lifetime):
     def session_id(self) -> str:
         """Return the session's id; empty before it is open."""
         return "" if self._opened is None else self._opened.session_id
+
+    async def budgets(self) -> TaskBudgets:
+        """Return what the task leaves to one conversation, whoever has to be asked for it."""
+        return await (await self._session()).budgets()
 
     async def tools(self) -> ToolSet:
         """List the tools. A server that cannot list contributes nothing but a warning."""

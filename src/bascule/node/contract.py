@@ -13,6 +13,7 @@ from bascule.model.call import NO_LIMITS, CallLimits, LimitOptions, Progress
 from bascule.model.explanation import Explanation
 from bascule.model.outcome import Failure, Outcome
 from bascule.model.status import ServerStatus
+from bascule.model.task import TaskBudgets
 from bascule.node.bridge.opening import Opening, SessionOptions
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.changes import Announcing
@@ -24,6 +25,13 @@ class ToolSession(Announcing, Protocol):
     @property
     def session_id(self) -> str:
         """Return the session's id, as the ledger has it."""
+        ...
+
+    async def budgets(self) -> TaskBudgets:
+        """Return what the task leaves to one conversation; raise if the session is refused.
+
+        It starts no server and lists nothing.
+        """
         ...
 
     async def tools(self) -> ToolSet:

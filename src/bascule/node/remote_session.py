@@ -33,6 +33,7 @@ from bascule.model.outcome import (
     failure,
 )
 from bascule.model.status import Change, ServerStatus
+from bascule.model.task import TaskBudgets
 from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.own_call import noted, unnoted
 from bascule.node.bridge.toolset import ToolSet
@@ -77,6 +78,7 @@ class RemoteSession(Lifetime):
         self._client = ToolsClient(api, merged(opening.requests), opening.person)
         self._told: dict[str, Explanation] | None = None
         self._listed: set[tuple[str, str]] | None = None
+        self._budgets: TaskBudgets | None = None
         self._changes = Changes()
         self._accepted = False
         self._closed = False
@@ -86,6 +88,16 @@ class RemoteSession(Lifetime):
     async def start(self) -> None:
         """List the tools: whether the session is refused is known then."""
         await self.tools()
+
+    async def budgets(self) -> TaskBudgets:
+        """Return what the task leaves to one conversation; the server is asked for it once."""
+        if self._budgets is None:
+            try:
+                self._budgets = (await self._client.session()).budgets
+            except ApiError as error:
+                raise _raised(error) from error
+            self._accepted = True
+        return self._budgets
 
     async def tools(self) -> ToolSet:
         """List the tools; raise SessionRefused when the session asks for more than it may have.

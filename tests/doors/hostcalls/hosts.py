@@ -30,6 +30,13 @@ TASKS: dict[str, Any] = {
     },
     "reader": {"enabled": True, "default_server_ids": ["fs"], "tool_allowlist": ["fs/read"]},
     "off": {"enabled": False, "default_server_ids": ["fs"]},
+    "thrifty": {
+        "enabled": True,
+        "default_server_ids": ["fs"],
+        "max_iterations": 3,
+        "max_total_tool_calls": 2,
+        "tool_output": "auto",
+    },
 }
 ASKS = {"default": "never", "per_tool": {"delete": "always"}}
 SERVERS = (

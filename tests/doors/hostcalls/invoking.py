@@ -16,10 +16,12 @@ from wasmtime import wat2wasm
 from bascule.app.guest_processes import GuestProcess, GuestProcesses
 from bascule.asgi.guard import GuardedApp
 from bascule.asgi.serve import Serving
+from bascule.audit.events import GuestEnded
+from bascule.audit.ledger import Ledger
 from bascule.client.guests import GuestSaid, GuestsClient
 from bascule.client.http import ApiClient
 from bascule.doors.hostcalls.api import GuestRules, GuestStarter, guest_routes
-from bascule.doors.hostcalls.orders import GuestOrder
+from bascule.doors.hostcalls.orders import GuestOrder, KeptModules
 from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
 from bascule.lifetime import Lifetime
@@ -79,8 +81,8 @@ CALLING = guest(
 class Noted(GuestProcesses):
     """Processes that a test can get at."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, ledger: Ledger, modules: KeptModules | None) -> None:
+        super().__init__(ledger, modules)
         self.launched: list[GuestProcess] = []
 
     async def launch(self, order: GuestOrder) -> GuestProcess:
@@ -97,6 +99,7 @@ class Node(Lifetime):
         executables: dict[str, Any],
         rules: GuestRules | None = None,
         starter: GuestStarter | None = None,
+        modules: KeptModules | None = None,
     ) -> None:
         self.clock = FakeClock()
         policy = {"enabled": True, "default_server_ids": ["fs"], "users": "open"}
@@ -109,7 +112,7 @@ class Node(Lifetime):
         self.world.core.snapshot = replace(snapshot, tasks=tasks)
         self.tokens = make_tokens()
         self.sessions = Sessions(self.world.core, self.tokens, clock=self.clock)
-        self.processes = Noted()
+        self.processes = Noted(self.world.ledger, modules)
         self.routes = guest_routes(
             self.sessions, starter or self.processes, rules or GuestRules(), clock=self.clock
         )
@@ -124,6 +127,10 @@ class Node(Lifetime):
         await self.server.__aexit__()
         await self.processes.close()
         await self.sessions.close()
+
+    def ended(self) -> list[GuestEnded]:
+        """Return what is written down of guests."""
+        return [one for one in self.world.ledger.events if isinstance(one, GuestEnded)]
 
     async def token(self, task: str, **more: Any) -> str:
         return (await self.tokens.mint("alice", "client", task_id=task, **more)).token

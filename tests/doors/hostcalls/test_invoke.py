@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 from collections.abc import AsyncGenerator
@@ -11,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from bascule.app.guest_child import COMPILING_BYTES
 from bascule.asgi.sse import Event
 from bascule.audit.events import SessionRefusal
 from bascule.client.guests import GuestWritten
 from bascule.client.http import ApiError
 from bascule.doors.hostcalls.api import MAX_PER_TOKEN, GuestRules
-from bascule.doors.hostcalls.orders import GuestOrder
+from bascule.doors.hostcalls.orders import GuestOrder, KeptModules
 from bascule.outbound.rules import NodeRules
 from bascule.wire.api.guests import GuestExit, GuestLog, Invocation
 from tests.asgi.caller import ask
@@ -35,6 +37,9 @@ from tests.doors.hostcalls.invoking import (
 )
 from tests.node.fakes import Doorman
 from tests.waits import ended, until
+
+#: Begins with more memory than a guest may have.
+LARGE = '(module (memory (export "memory") 1040) (func (export "_start")))'
 
 
 class Held:
@@ -76,7 +81,7 @@ async def refused(node: Node, token: str, task: str, added: Invocation | None = 
 # --- a guest that runs
 
 
-@pytest.mark.requirement("hostcalls:invoke")
+@pytest.mark.requirement("hostcalls:invoke", "hostcalls:invoke:audit")
 async def test_a_guest_is_told_as_a_stream_and_given_what_task_and_caller_add(tmp_path: Path):
     path, digest = module(tmp_path, TALKING), checksum(TALKING)
     executable = {"path": path, "checksum_sha256": digest, "args": ["a$$"], "env": {"A": "1"}}
@@ -89,6 +94,9 @@ async def test_a_guest_is_told_as_a_stream_and_given_what_task_and_caller_add(tm
         GuestWritten("stdout", b"hello"),
         GuestWritten("stderr", b"\xff\xfe"),
     ]
+    [written] = node.ended()
+    assert (written.task_id, written.caller, written.path) == ("t", "alice", path)
+    assert (written.sha256, written.reason, written.exit_code) == (digest, "exited", 42)
     assert isinstance(over, GuestExit)
     assert (over.reason, over.code) == ("exited", 42)  # four words, its own name too; two variables
 
@@ -103,12 +111,29 @@ async def test_hanging_up_ends_the_process_and_frees_the_place(tmp_path: Path):
         [guest] = node.processes.launched
         assert token.encode() not in command_line(guest.pid)
         assert os.getpgid(guest.pid) == guest.pid
+        assert resource.prlimit(guest.pid, resource.RLIMIT_CORE) == (0, 0)
+        assert resource.prlimit(guest.pid, resource.RLIMIT_CPU)[1] > rules.seconds
+        assert resource.prlimit(guest.pid, resource.RLIMIT_DATA)[1] > COMPILING_BYTES
         assert (await refused(node, token, "t")).status == 429
         await stream.aclose()
         await ended(guest.pid)
         await until(lambda: guest.ended)
+        await until(lambda: [one.reason for one in node.ended()] == ["interrupted"])
         late = await exit_of(node.invoked(token, "t", Invocation(timeout_ms=50)))
     assert late.reason == "timeout"
+
+
+@pytest.mark.requirement("hostcalls:module-cache")
+async def test_a_module_is_compiled_once_for_a_node(tmp_path: Path):
+    folder = tmp_path / "modules"
+    kept = KeptModules(str(folder), b"k" * 32)
+    async with Node({"t": {"path": module(tmp_path, TALKING)}}, modules=kept) as node:
+        assert (await exit_of(await node.runs("t"))).code == 10
+        [compiled] = folder.iterdir()
+        inode = compiled.stat().st_ino
+        assert (await exit_of(await node.runs("t"))).code == 10
+    assert [path.stat().st_ino for path in folder.iterdir()] == [inode]  # written once
+    assert "kkkk" not in repr(kept)
 
 
 @pytest.mark.requirement("hostcalls:invoke:isolated")
@@ -139,6 +164,7 @@ async def test_what_keeps_a_module_from_running_is_an_error_before_the_stream(tm
         "strange": {"path": module(tmp_path, '(module (import "odd" "f" (func)))')},
         "missing": {"path": str(tmp_path / "none.wasm")},
         "wrong": wrong,
+        "large": {"path": module(tmp_path, LARGE)},
     }
     async with Node(executables) as node:
         tokens = [await node.token(task) for task in executables]
@@ -147,6 +173,7 @@ async def test_what_keeps_a_module_from_running_is_an_error_before_the_stream(tm
     errors = dict(zip(executables, found, strict=True))
     assert {(error.status, error.code) for error in found} == {(422, "bad_module")}
     assert "odd.f" in str(errors["strange"])
+    assert "65 MiB" in str(errors["large"])
     assert "none.wasm" in str(errors["missing"])
     assert "checksum_sha256" in str(errors["wrong"])
 

@@ -184,12 +184,12 @@ class ChatDoor:
         self, job: _Job, chat: ChatRequest, tell: Tell, parking: RequestParking
     ) -> tuple[Conclusion, tuple[Decision, ...]]:
         async with self._sessions.of(job.principal, *job.asked.narrowing) as session:
-            settings = job.asked.options.applied(self._parts.settings.of_task(session.policy))
+            settings = self._parts.settings.of_task(await session.budgets())
             conclusion = await converse(
                 chat,
                 session,
                 job.upstream,
-                settings=settings.within(session.budget.limits),
+                settings=job.asked.options.applied(settings).within(session.budget.limits),
                 tell=tell,
                 clock=self._parts.clock,
                 metrics=self._parts.metrics,

@@ -121,7 +121,7 @@ class ChatSession(Handle):
 
 async def _try(guest: Guest, request: SessionRequest) -> None:
     """Open a session as it would be opened, to see whether it is refused."""
-    async with tools_for(guest.host, request):
+    async with tools_for(guest, request):
         return
 
 

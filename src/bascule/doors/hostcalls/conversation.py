@@ -19,7 +19,6 @@ from bascule.doors.hostcalls.guest import Guest
 from bascule.doors.hostcalls.guest_tools import Arena, GuestTool, GuestTools
 from bascule.doors.hostcalls.host import Host
 from bascule.doors.hostcalls.parameters import ChatParameters
-from bascule.doors.hostcalls.sessions import session_for
 from bascule.loop.answer import bascule_object, completion_object
 from bascule.loop.backends import Chosen
 from bascule.loop.budgets import LoopSettings
@@ -31,7 +30,6 @@ from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.opening import Opening
-from bascule.node.bridge.session import Session
 from bascule.node.contract import ToolSession
 
 #: How long a question may be: as long as at the chat endpoint. It is written on the loop's thread.
@@ -110,8 +108,8 @@ class Conversation(Struct, frozen=True, kw_only=True, eq=False):
         host = self.guest.host
         chosen = await self._chosen(host)
         chat = read_chat({**self._request(), "model": chosen.model})
-        async with tools_for(host, self.parameters.narrowing) as session:
-            settings = self.parameters.applied(_settings(host, session))
+        async with tools_for(self.guest, self.parameters.narrowing) as session:
+            settings = self.parameters.applied(await _settings(host, session))
             conclusion = await self._way()(
                 chat,
                 session,
@@ -163,18 +161,18 @@ def failed_body(error: Exception) -> bytes:
 
 
 @asynccontextmanager
-async def tools_for(host: Host, request: SessionRequest) -> AsyncGenerator[ToolSession]:
+async def tools_for(guest: Guest, request: SessionRequest) -> AsyncGenerator[ToolSession]:
     """Open a session for a while; one that has no tools where the host has no bridge."""
-    if host.bridge is not None:
-        session = await session_for(host, request)
+    if guest.host.bridge is not None:
+        session = await guest.sessions.open(request)
     elif request.enabled or request.server_ids:
         raise Fault(Errno.EACCES)
     else:
-        session = _nowhere(host.clock).open_session(_NO_SERVERS)
+        session = _nowhere(guest.host.clock).open_session(_NO_SERVERS)
     try:
         yield session
     finally:
-        await session.close()
+        await guest.sessions.close(session)
 
 
 @lru_cache(maxsize=1)
@@ -183,9 +181,7 @@ def _nowhere(clock: Clock) -> Bridge:
     return Bridge.open(Snapshot(), clock=clock, ledger=MemoryLedger(limit=0))
 
 
-def _settings(host: Host, session: ToolSession) -> LoopSettings:
+async def _settings(host: Host, session: ToolSession) -> LoopSettings:
     """Return the host's settings within the task's budgets; tools answer models in JSON."""
     usual = replace(host.settings, always_json=True)
-    if not isinstance(session, Session):
-        return usual
-    return usual.of_task(session.policy).within(session.budget.limits)
+    return usual.of_task(await session.budgets()).within(host.opening.limits)

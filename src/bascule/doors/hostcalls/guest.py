@@ -30,6 +30,7 @@ from bascule.doors.hostcalls.handles import Handles
 from bascule.doors.hostcalls.host import Host, LogLine, Output
 from bascule.doors.hostcalls.memory import GuestMemory
 from bascule.doors.hostcalls.program import Program
+from bascule.doors.hostcalls.sessions import GuestSessions
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +93,7 @@ class Guest:
     def __init__(self, engine: Engine, program: Program, host: Host) -> None:
         self.host = host
         self.handles = Handles()
+        self.sessions = GuestSessions(host)
         self.usage = Usage()
         #: Tools of the guest's own that run just now, each inside the one before.
         self.running: list[Running] = []
@@ -128,6 +130,7 @@ class Guest:
         finally:
             self.crossing.end()
             await self.crossing.drain(_END_SECONDS)
+            await self.sessions.end()
         return replace(found, seconds=self.host.clock.monotonic() - started)
 
     def end(self, why: Ending) -> None:

@@ -15,7 +15,7 @@ from bascule.doors.hostcalls.guest import Guest
 from bascule.doors.hostcalls.handles import EPOLLIN, EPOLLOUT, Handle, Kind
 from bascule.doors.hostcalls.memory import MOST_JSON
 from bascule.doors.hostcalls.parameters import ChatParameters
-from bascule.doors.hostcalls.sessions import faults, session_for
+from bascule.doors.hostcalls.sessions import faults
 from bascule.errors import BasculeError, SessionRefused
 from bascule.model.approval import RETURN, Asking, waiting_of
 from bascule.model.call import NO_LIMITS, CallLimits
@@ -87,19 +87,19 @@ class McpSession(Handle):
         if set(asked.request.server_ids or ()) - {self.server_id}:
             raise Fault(Errno.EACCES)
         request = merged((SessionRequest(server_ids=(self.server_id,)), asked.narrowing))
-        crossing, host = self._guest.crossing, self._guest.host
-        narrower = crossing.wait(lambda: session_for(host, request))
+        crossing, sessions = self._guest.crossing, self._guest.sessions
+        narrower = crossing.wait(lambda: sessions.open(request))
         if self.is_closed:
             raise Fault(Errno.EBADF)
         if self._parameters is not known:  # by a tool of the guest's, meanwhile
             return self.set_param(key, value)
         left, self._session, self._parameters = self._session, narrower, asked
         self.drop()
-        return crossing.finish(left.close)
+        return crossing.finish(lambda: sessions.close(left))
 
     def close(self) -> None:
         self.drop()
-        self._guest.crossing.finish(self._session.close)
+        self._guest.crossing.finish(lambda: self._guest.sessions.close(self._session))
 
     # --- what it has for the guest
 

@@ -19,6 +19,8 @@ from bascule.db.private_files import KeyUnusable, private_key, write_private
 
 logger = logging.getLogger(__name__)
 
+#: In the user's cache folder, and in the data directory of a node.
+MODULES_FOLDER: Final = "modules"
 MOST_FILES: Final = 64
 MOST_BYTES: Final = 512 * 1024 * 1024
 KEY_FILE: Final = "key"

@@ -37,11 +37,22 @@ class GuestOrder(Struct, frozen=True, kw_only=True):
         return f"GuestOrder(task={self.task!r}, path={self.path!r})"
 
 
+class KeptModules(Struct, frozen=True):
+    """Where the node keeps compiled modules, and the key that says which are its own."""
+
+    folder: str
+    key: bytes
+
+    def __repr__(self) -> str:  # nor is a key
+        return f"KeptModules(folder={self.folder!r})"
+
+
 class SentOrder(Struct, frozen=True):
     """The order as it is sent, with the address of the node."""
 
     url: str
     order: GuestOrder
+    modules: KeptModules | None = None
 
 
 class Line(Struct, frozen=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Final
 
 from msgspec import UNSET, to_builtins
@@ -30,71 +30,96 @@ from bascule.wire.faults import failure_of
 _LOOKING: Final = SessionRequest(enabled=False)
 #: What it has against a server by itself, or what naming the server lifts.
 _OWN: Final = frozenset({("session", "session_disabled"), ("task", "not_default")})
-#: No output has this name: asking for it tells whether a session is refused, and does no more.
-_NO_OUTPUT: Final = "none"
 
 
-async def session_for(host: Host, request: SessionRequest) -> ToolSession:
-    """Open a session that a guest narrows; -EACCES where it asks for more than it may have."""
-    if request.enabled and _is_off(host):
-        raise Fault(Errno.EACCES)
-    with faults():
-        if request.server_ids:
-            seen = await looking(host)
-            if any(refusal_of(seen.explain(name)) == Errno.EACCES for name in request.server_ids):
-                raise Fault(Errno.EACCES)
-        session = _open(host, request)
-        with suppress(KeyError):
-            await session.output(_NO_OUTPUT)
-    return session
+class GuestSessions:
+    """The sessions of one guest. What it leaves open is closed when it ends; all on the loop."""
 
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._open: set[ToolSession] = set()
+        #: Explains which servers the guest may open, and can do nothing else.
+        self._looking: ToolSession | None = None
 
-async def looking(host: Host) -> ToolSession:
-    """Return a session that explains which servers the guest may open, and can do nothing else."""
-    with faults():
-        session = _open(host, _LOOKING)
-        await session.start()
-    return session
+    async def open(self, request: SessionRequest) -> ToolSession:
+        """Open a session that narrows the guest's; -EACCES if it asks for more than it may have."""
+        if request.enabled and _is_off(self._host):
+            raise Fault(Errno.EACCES)
+        with faults():
+            if request.server_ids:
+                seen = self._look()
+                await seen.start()
+                refusals = (refusal_of(seen.explain(name)) for name in request.server_ids)
+                if Errno.EACCES in refusals:
+                    raise Fault(Errno.EACCES)
+            session = self._opened(request)
+            try:
+                await session.budgets()  # a refused session says so now
+            except BaseException:
+                await self.close(session)
+                raise
+        return session
 
+    async def open_server(self, server_id: str) -> ToolSession:
+        """Open a session of one server; -EACCES outside the task, or with MCP off; or -ENOENT."""
+        await self._admitted(server_id)
+        with faults():
+            return self._opened(SessionRequest(server_ids=(server_id,)))
 
-async def open_server(host: Host, server_id: str) -> ToolSession:
-    """Open a session of one server; -EACCES outside the task and while MCP is off, or -ENOENT."""
-    await _admitted(host, server_id)
-    return _open(host, SessionRequest(server_ids=(server_id,)))
+    async def servers(self) -> list[JsonObject]:
+        """Return what a guest is told of the servers that it may open."""
+        if _is_off(self._host):
+            raise Fault(Errno.EACCES)
+        with faults():
+            seen = self._look()
+            await seen.start()
+            found = (one for one in seen.explanations() if refusal_of(one) is None)
+            return [_entry(self._host, one) for one in found]
 
+    async def server_entry(self, server_id: str) -> JsonObject:
+        """Return what a guest is told of one of them; refuse others as ``open_server`` does."""
+        return _entry(self._host, await self._admitted(server_id))
 
-async def servers(host: Host) -> list[JsonObject]:
-    """Return what a guest is told of the servers that it may open."""
-    if _is_off(host):
-        raise Fault(Errno.EACCES)
-    seen = await looking(host)
-    found = (one for one in seen.explanations() if refusal_of(one) is None)
-    return [_entry(host, one) for one in found]
+    async def close(self, session: ToolSession) -> None:
+        """Close one of them."""
+        self._open.discard(session)
+        await session.close()
 
+    async def end(self) -> None:
+        """Close whatever is open."""
+        while self._open:
+            await self._open.pop().close()
 
-async def server_entry(host: Host, server_id: str) -> JsonObject:
-    """Return what a guest is told of one of them; refuse others as ``open_server`` does."""
-    return _entry(host, await _admitted(host, server_id))
+    async def _admitted(self, server_id: str) -> Explanation:
+        if _is_off(self._host):
+            raise Fault(Errno.EACCES)
+        found = await self._explained(server_id)
+        refusal = Errno.ENOENT if found is None else refusal_of(found)
+        if refusal == Errno.ENOENT:  # a task without MCP has no servers
+            await self.close(await self.open(SessionRequest(enabled=True)))
+        if found is None or refusal is not None:
+            raise Fault(refusal or Errno.ENOENT)
+        return found
 
+    async def _explained(self, server_id: str) -> Explanation | None:
+        if re.fullmatch(SERVER_ID_PATTERN, server_id) is None:
+            return None
+        with faults():
+            return await self._look().explanation(server_id)
 
-async def _admitted(host: Host, server_id: str) -> Explanation:
-    if _is_off(host):
-        raise Fault(Errno.EACCES)
-    found = await _explained(host, server_id)
-    refusal = Errno.ENOENT if found is None else refusal_of(found)
-    if refusal == Errno.ENOENT:
-        await session_for(host, SessionRequest(enabled=True))  # a task without MCP has no servers
-    if found is None or refusal is not None:
-        raise Fault(refusal or Errno.ENOENT)
-    return found
+    def _look(self) -> ToolSession:
+        if self._looking is None:
+            self._looking = self._opened(_LOOKING)
+        return self._looking
 
-
-async def _explained(host: Host, server_id: str) -> Explanation | None:
-    if re.fullmatch(SERVER_ID_PATTERN, server_id) is None:
-        return None
-    seen = await looking(host)
-    with faults():
-        return await seen.explanation(server_id)
+    def _opened(self, request: SessionRequest) -> ToolSession:
+        host = self._host
+        if host.bridge is None:
+            raise Fault(Errno.EACCES)
+        opening = replace(host.opening, further=(*host.opening.further, request))
+        session = host.bridge.open_session(opening)
+        self._open.add(session)
+        return session
 
 
 def _entry(host: Host, found: Explanation) -> JsonObject:
@@ -133,13 +158,6 @@ def faults() -> Generator[None]:
         raise Fault(Errno.ENOTCONN) from None
     except BasculeError as error:
         raise Fault(CODES[failure_of(error).code].errno) from None
-
-
-def _open(host: Host, request: SessionRequest) -> ToolSession:
-    if host.bridge is None:
-        raise Fault(Errno.EACCES)
-    opening = host.opening
-    return host.bridge.open_session(replace(opening, further=(*opening.further, request)))
 
 
 def _is_off(host: Host) -> bool:

@@ -12,7 +12,6 @@ import msgspec
 from bascule.doors.hostcalls.abi import Errno, Fault
 from bascule.doors.hostcalls.guest import Guest
 from bascule.doors.hostcalls.mcp_session import Call, McpSession
-from bascule.doors.hostcalls.sessions import open_server, server_entry, servers
 
 #: Of a tool: a longer one is nobody's, and would only be repeated in an error.
 _LONGEST_NAME: Final = 4096
@@ -20,8 +19,12 @@ _LONGEST_NAME: Final = 4096
 
 def mcp_open(guest: Guest, pointer: int, length: int) -> int:
     server_id = guest.memory.text(pointer, length)
-    session = guest.crossing.wait(lambda: open_server(guest.host, server_id))
-    return guest.handles.add(McpSession(guest, server_id, session))
+    session = guest.crossing.wait(lambda: guest.sessions.open_server(server_id))
+    try:
+        return guest.handles.add(McpSession(guest, server_id, session))
+    except Fault:
+        guest.crossing.wait(lambda: guest.sessions.close(session))
+        raise
 
 
 def mcp_list_tools(guest: Guest, number: int, pointer: int, length_pointer: int) -> int:
@@ -64,7 +67,7 @@ def mcp_close(guest: Guest, number: int) -> int:
 
 def mcp_registry_list(guest: Guest, pointer: int, length_pointer: int) -> int:
     window = guest.memory.window(pointer, length_pointer)
-    found = guest.crossing.wait(lambda: servers(guest.host))
+    found = guest.crossing.wait(guest.sessions.servers)
     return guest.memory.answer(window, msgspec.json.encode({"servers": found}))
 
 
@@ -73,5 +76,5 @@ def mcp_registry_get(
 ) -> int:
     server_id = guest.memory.text(name_pointer, name_length)
     window = guest.memory.window(pointer, length_pointer)
-    found = guest.crossing.wait(lambda: server_entry(guest.host, server_id))
+    found = guest.crossing.wait(lambda: guest.sessions.server_entry(server_id))
     return guest.memory.answer(window, msgspec.json.encode(found))

@@ -59,6 +59,7 @@ from bascule.wire.api.tools import (
     OutputBody,
     OwnCallBody,
     OwnCallNoted,
+    SessionBody,
     ToolBody,
     ToolsBody,
 )
@@ -80,6 +81,7 @@ def tools_routes(
     return [
         identity_route(lambda: sessions.position, serves),
         route("/api/v1/tools", door.tools, ["GET"], permission="tools:use"),
+        route("/api/v1/tools/session", door.session, ["GET"], permission="tools:use"),
         direct_route("/api/v1/tools/call", door.call, ["POST"], permission="tools:use"),
         route("/api/v1/tools/own", door.own, ["POST"], permission="tools:use"),
         route("/api/v1/tools/explain", door.explain, ["GET"], permission="tools:use"),
@@ -104,6 +106,13 @@ class ToolsDoor:
             found = await while_connected(request.scope, request.receive, session.tools())
             explanations = session.explanations() if explain else UNSET
         return json_response(tools_body(found, explanations, definitions=definitions))
+
+    async def session(self, request: Request) -> Response:
+        """Say what a conversation of the session may spend; this starts no server."""
+        no_parameters(request.scope)
+        async with self._looking(request.scope) as session:
+            budgets = await session.budgets()
+        return json_response(SessionBody(revision=session.revision, budgets=budgets))
 
     async def call(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Call a tool, and say how it goes if that is asked for."""

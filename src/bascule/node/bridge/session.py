@@ -28,7 +28,7 @@ from bascule.model.explanation import Explanation
 from bascule.model.outcome import Failure, Outcome
 from bascule.model.server import Budgets
 from bascule.model.status import Change, ServerStatus
-from bascule.model.task import DEFAULT_MAX_TOOLS, TaskPolicy, TaskRecord
+from bascule.model.task import DEFAULT_MAX_TOOLS, TaskBudgets, TaskPolicy, TaskRecord
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.announcements import announce, announce_list
 from bascule.node.bridge.call import call
@@ -118,6 +118,11 @@ class Session(Lifetime):
     def decisions(self) -> tuple[Decision, ...]:
         """Return the decision log, with the node's own layer at the end."""
         return (*self.effective.decisions, *self._listings.failures.values())
+
+    async def budgets(self) -> TaskBudgets:
+        """Return what the task leaves to one conversation, as the registry has it now."""
+        self._follow_registry()
+        return TaskBudgets() if self.policy is None else self.policy.budgets
 
     def is_enabled(self) -> bool:
         """Say whether MCP is on, by the task and by this session; raise SessionRefused.
@@ -233,8 +238,7 @@ class Session(Lifetime):
     def statuses(self) -> list[ServerStatus]:
         """Return how the connections of the session's servers stand."""
         self._follow_registry()
-        servers = self.effective.servers
-        return [status for status in self.core.statuses() if status.server_id in servers]
+        return [one for one in self.core.statuses() if one.server_id in self.effective.servers]
 
     def subscribe(self, on_change: OnChange) -> Unsubscribe:
         """Call a function for each change of the session's servers, their tools or the records."""

@@ -18,6 +18,7 @@ from bascule.model.explanation import Explanation
 from bascule.model.json import JsonObject, JsonValue
 from bascule.model.outcome import Failed, Failure, Outcome, Success, Truncation, shown_error
 from bascule.model.session import OutputBytes
+from bascule.model.task import TaskBudgets
 from bascule.model.tool import ToolDescriptor
 
 _MAX_MILLISECONDS = 86_400_000
@@ -220,6 +221,13 @@ class ToolsBody(Struct, frozen=True, kw_only=True):
     tools: tuple[ToolBody, ...]
     warnings: tuple[str, ...]
     explanations: tuple[Explanation, ...] | UnsetType = UNSET
+
+
+class SessionBody(Struct, frozen=True, kw_only=True):
+    """What counts for a session besides its tools: what its task leaves to one conversation."""
+
+    revision: int
+    budgets: TaskBudgets
 
 
 class OutputBody(Struct, frozen=True, kw_only=True):

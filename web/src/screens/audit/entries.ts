@@ -10,6 +10,7 @@ const TITLES: Record<string, string> = {
   session_refused: "Session refused",
   connection: "Connection",
   tools_listed: "Tools listed",
+  guest_ended: "Guest ended",
   call_intent: "Call sent",
   call: "Call ended",
   denials_counted: "Further denials",
@@ -86,6 +87,8 @@ export function subjectOf(event: JsonObject): string {
       return `Session refused: ${say("message") || say("reason")}`;
     case "tools_listed":
       return `${say("tool_count")} tools listed`;
+    case "guest_ended":
+      return `Guest ${say("path")} ended: ${say("reason")} ${say("exit_code")}`;
     case "denials_counted":
       return `${say("count")} further denials`;
     default:

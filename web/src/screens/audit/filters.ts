@@ -37,6 +37,7 @@ export const EVENTS = [
   "session_opened",
   "session_refused",
   "tools_listed",
+  "guest_ended",
   "denials_counted",
   "connection",
   "token_made",
