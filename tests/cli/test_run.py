@@ -284,6 +284,18 @@ def test_no_other_command_imports_the_engine_and_without_it_run_says_what_to_ins
     assert done.stderr == "error: guests need the engine wasmtime: pip install 'bascule[wasm]'\n"
 
 
+def test_what_is_left_at_the_end_is_not_looked_through_once_more():
+    script = (
+        "import atexit, gc, sys\n"
+        "from bascule.__main__ import main\n"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 0))\n"
+        "sys.argv = ['bascule', '--version']\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert done.stdout.splitlines()[-1] == b"True"
+
+
 def started(file: Path, *words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "bascule", "run", str(file), *words],
