@@ -184,6 +184,11 @@ def test_a_task_of_the_process_names_what_is_run(up: Served, tmp_path: Path):
     assert up("tasks", "apply", str(file)).code == 0
     done = up("run", "--task", "nightly")
     assert (done.code, done.out) == (0, "Hello, Ada!\n"), done.err
+    assert up("tasks", "set", "nightly", f"executable.checksum_sha256={'0' * 64}").code == 0
+    wrong = up("run", "--task", "nightly")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert f"executable.checksum_sha256 is {'0' * 64}" in wrong.err
+    assert up("tasks", "set", "nightly", f"executable.checksum_sha256={digest}").code == 0
     assert up("tasks", "set", "nightly", 'executable.env={"TOKEN": "x"}').code == 0
     hidden = up("run", "--task", "nightly")
     assert (hidden.code, hidden.out) == (2, "")

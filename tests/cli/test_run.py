@@ -196,12 +196,18 @@ def words_of(done: Done) -> list[str]:
 class Task:
     """A directory of records with one task, which has an executable."""
 
-    def __init__(self, folder: Folder, **executable: Any) -> None:
+    def __init__(
+        self, folder: Folder, mcp: dict[str, Any] | None = None, **executable: Any
+    ) -> None:
         records = folder.path / "mcp.d"
         (records / "tasks").mkdir(parents=True)
         file = folder.write(ECHO)
         whole = {"path": str(file), **executable}
-        record = {"task_id": "nightly", "mcp": {"enabled": True}, "executable": whole}
+        record = {
+            "task_id": "nightly",
+            "mcp": {"enabled": True, **(mcp or {})},
+            "executable": whole,
+        }
         (records / "tasks/nightly.json").write_text(json.dumps(record), encoding="utf-8")
         self.digest = hashlib.sha256(file.read_bytes()).hexdigest()
         self._records = records
@@ -217,10 +223,10 @@ def test_a_guest_has_the_arguments_and_variables_that_are_given_and_no_others(fo
 
 @pytest.mark.requirement("hostcalls:run:executable")
 def test_the_executable_of_a_task_is_run_with_its_arguments(folder: Folder):
-    task = Task(folder, args=["own"], env={"A": "1", "B": "${HOME}"})
+    task = Task(folder, args=["o$$wn"], env={"A": "$${1}", "B": "${HOME}"})
     done = task.run("--arg", "more", "--env", "B=2")
     assert (done.code, done.err) == (0, "")
-    assert words_of(done) == ["guest", "own", "more", "A=1", "B=2"]
+    assert words_of(done) == ["guest", "o$wn", "more", "A=${1}", "B=2"]
 
 
 def test_a_reference_in_a_tasks_variables_is_not_read(folder: Folder):
@@ -228,6 +234,17 @@ def test_a_reference_in_a_tasks_variables_is_not_read(folder: Folder):
     assert done.code == 2
     assert "--env TOKEN=VALUE" in done.err
     assert done.out == ""
+
+
+def test_the_object_has_the_budgets_of_the_task(folder: Folder):
+    done = Task(folder, {"max_iterations": 3}).run("--json")
+    assert json.loads(done.out.splitlines()[-1])["budgets"]["max_iterations"] == 3
+
+
+def test_a_reference_in_a_tasks_arguments_is_named(folder: Folder):
+    done = Task(folder, args=["${HOME}"]).run()
+    assert (done.code, done.out) == (2, "")
+    assert "executable.args[0]: is a reference" in done.err
 
 
 @pytest.mark.requirement("hostcalls:run:executable")

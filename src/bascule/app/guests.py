@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from bascule.control.registry.masks import MASK
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
 from bascule.doors.hostcalls.engine import Engines
-from bascule.doors.hostcalls.executables import plain_value
+from bascule.doors.hostcalls.executables import plain_values
 from bascule.doors.hostcalls.guest import Exit
 from bascule.doors.hostcalls.host import GuestLimits, Host
 from bascule.doors.hostcalls.module_cache import MODULES_FOLDER, ModuleCache
@@ -27,7 +27,7 @@ from bascule.loop.http_backend import HttpUpstream
 from bascule.model.backend import BackendRecord
 from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot
-from bascule.model.task import Executable
+from bascule.model.task import Executable, TaskBudgets
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.opening import Opening
 from bascule.node.contract import AnyBridge
@@ -101,19 +101,16 @@ def variables_of(executable: Executable, given: frozenset[str]) -> dict[str, str
     Raise HiddenValue for one that is masked or a reference: nothing of this machine goes into a
     guest that nobody named on the command line.
     """
-    wanted = {
-        name: None if text == MASK else plain_value(text)
-        for name, text in executable.env.items()
-        if name not in given
-    }
-    hidden = [name for name, value in wanted.items() if value is None]
+    wanted = {name: text for name, text in executable.env.items() if name not in given}
+    values, references = plain_values(wanted)
+    hidden = [name for name, text in wanted.items() if text == MASK or name in references]
     if hidden:
         options = " ".join(f"--env {name}=VALUE" for name in hidden)
         raise HiddenValue(
             f"executable.env: {', '.join(hidden)}: hidden or a reference, so it cannot be read "
             f"here; give it: {options}"
         )
-    return {name: value for name, value in wanted.items() if value is not None}
+    return values
 
 
 @asynccontextmanager
@@ -139,8 +136,8 @@ async def here(
             yield given
         else:
             async with bridge:
-                await _refuse_early(bridge, opening)
-                yield replace(given, metrics=bridge.metrics)
+                settings = host.settings.of_task(await _budgets(bridge, opening))
+                yield replace(given, metrics=bridge.metrics, settings=settings)
     finally:
         await backends.close()
 
@@ -177,9 +174,9 @@ async def served(
     bridge = Bridge.connect(url, token=token, tls_ca=tls_ca, insecure=insecure)
     try:
         async with bridge:
-            await _refuse_early(bridge, opening)
+            settings = host.settings.of_task(await _budgets(bridge, opening))
             models = _ServedModels(upstream)
-            yield replace(host, bridge=bridge, opening=opening, models=models)
+            yield replace(host, bridge=bridge, opening=opening, models=models, settings=settings)
     finally:
         await upstream.close()
 
@@ -194,11 +191,13 @@ class _ServedModels:
         return Chosen(self._upstream, model)
 
 
-async def _refuse_early(bridge: AnyBridge, opening: Opening) -> None:
-    """Raise SessionRefused before anything runs: the guest itself would only see a number.
+async def _budgets(bridge: AnyBridge, opening: Opening) -> TaskBudgets:
+    """Return the task's budgets, which starts nothing; raise SessionRefused.
 
-    Asking for the budgets starts nothing, and a refused session says so.
+    It is raised before anything runs: the guest itself would only see a number.
     """
     session = bridge.open_session(opening)
-    await session.budgets()
-    await session.close()
+    try:
+        return await session.budgets()
+    finally:
+        await session.close()

@@ -34,6 +34,7 @@ from bascule.clock import SYSTEM_CLOCK
 from bascule.doors.hostcalls.executables import arguments_of
 from bascule.doors.hostcalls.guest import Exit
 from bascule.doors.hostcalls.host import GuestLimits, Host
+from bascule.errors import InvalidRecord
 from bascule.model.task import Executable, TaskRecord
 from bascule.node.bridge.opening import Opening
 from bascule.wire.api.guests import Invocation
@@ -129,7 +130,7 @@ class Job:
         elif executable is not None:
             content = read_module(Path(executable.path), executable.checksum_sha256)
             env = {**variables_of(executable, frozenset(env)), **env}
-            args = arguments_of(executable, Invocation(args=args))
+            args = _arguments(executable, args)
         else:
             raise NoModule(f"the task names no executable (executable.path); {_WHICH}")
         limits = _limits(arguments)
@@ -169,6 +170,13 @@ class Job:
             self._output.end_line()
             print_line(self._arguments, _plain(found, code, host), "")
         return code
+
+
+def _arguments(executable: Executable, more: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        return arguments_of(executable, Invocation(args=more))
+    except InvalidRecord as error:
+        raise HiddenValue(str(error)) from None
 
 
 def _limits(arguments: argparse.Namespace) -> GuestLimits:

@@ -84,7 +84,7 @@ async def refused(node: Node, token: str, task: str, added: Invocation | None = 
 @pytest.mark.requirement("hostcalls:invoke", "hostcalls:invoke:audit")
 async def test_a_guest_is_told_as_a_stream_and_given_what_task_and_caller_add(tmp_path: Path):
     path, digest = module(tmp_path, TALKING), checksum(TALKING)
-    executable = {"path": path, "checksum_sha256": digest, "args": ["a$$"], "env": {"A": "1"}}
+    executable = {"path": path, "checksum_sha256": digest, "args": ["$${A}"], "env": {"A": "1"}}
     async with Node({"t": executable}) as node:
         token = await node.token("t")
         added = Invocation(args=("b", "c"), env={"B": "2"})

@@ -66,19 +66,24 @@ def environment_of(executable: Executable, added: Invocation) -> tuple[tuple[str
 
 def _plain(given: Mapping[str, str], where: Callable[[str], str] = str) -> dict[str, str]:
     """Return values as they are meant; raise InvalidRecord for references: no guest gets any."""
-    values = {name: plain_value(text) for name, text in given.items()}
+    values, references = plain_values(given)
     refuse_any(
         [
             f"{where(name)}: is a reference, and a guest is given none: write the value itself"
-            for name, value in values.items()
-            if value is None
+            for name in references
         ]
     )
-    return {name: value for name, value in values.items() if value is not None}
+    return values
 
 
-def plain_value(text: str) -> str | None:
-    """Return a value as it is meant; None for a reference."""
+def plain_values(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return values as they are meant, ``$$`` as a dollar sign, and the names of references."""
+    meant = {name: _plain_value(text) for name, text in given.items()}
+    values = {name: value for name, value in meant.items() if value is not None}
+    return values, [name for name in meant if name not in values]
+
+
+def _plain_value(text: str) -> str | None:
     try:
         parsed = parse_value(text)
     except ValueError:
