@@ -97,7 +97,7 @@ async def test_the_start_says_what_setting_one_list_closes(tmp_path: Path):
         assert problems["event"] == "problems"
         [told] = problems["problems"]
         assert told.startswith("[node] executables is set, so records may read no variable but")
-        assert told.endswith("read no file; list what they may in [node] variables and files")
+        assert told.endswith("module; list what they may in [node] variables and files and guests")
         assert (await said(process))["event"] == "serving"
         assert await ended(process) == 0
     finally:

@@ -71,6 +71,8 @@ INITIALIZE = b'{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
 ASKED: dict[tuple[str, str], tuple[bytes, bytes]] = {
     ("GET", "/api/v1/tools"): (b"", b""),
     ("POST", "/api/v1/tools/call"): (b"", b'{"name": "fs/read"}'),
+    ("POST", "/api/v1/tools/own"): (b"", b'{"name": "own"}'),
+    ("GET", "/api/v1/tools/session"): (b"", b""),
     ("GET", "/api/v1/tools/explain"): (b"name=x", b""),
     ("GET", "/api/v1/tools/output"): (b"handle=x", b""),
     ("GET", "/api/v1/approvals/x"): (b"", b""),
