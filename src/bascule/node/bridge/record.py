@@ -233,3 +233,15 @@ class CallRecord(Struct, eq=False):
             return redact(arguments, "shape")
         mode = self.target.grant.record.hygiene.redact
         return redact(arguments, mode, self.session.core.caller.reference_values)
+
+
+def declined(
+    session: Session, name: str, arguments: Mapping[str, object] | None, problem: Failure
+) -> Outcome:
+    """Write down a call that is not made, and return it as failed."""
+    decision = session.explain(name).decision
+    started, id = session.core.clock.monotonic(), session.next_request_id()
+    record = CallRecord(session, name, arguments, started, id, session.revision)
+    outcome = record.failed(Refused(problem, None if decision.allowed else decision))
+    record.end()
+    return outcome

@@ -36,7 +36,7 @@ from bascule.node.bridge.listings import Listings
 from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.outputs import Outputs
 from bascule.node.bridge.own_call import note_own, noted
-from bascule.node.bridge.record import CallRecord
+from bascule.node.bridge.record import declined
 from bascule.node.bridge.refusal import Refused, denied, misnamed, refuse, refused_since
 from bascule.node.bridge.shown_tools import ShownTools
 from bascule.node.bridge.spending import Spending
@@ -301,18 +301,7 @@ class Session(Lifetime):
         self, name: str, arguments: Mapping[str, object] | None, problem: Failure
     ) -> Outcome:
         """Write down a call that a door does not make, and return it as failed."""
-        decision = self.explain(name).decision
-        record = CallRecord(
-            self,
-            name,
-            arguments,
-            self.core.clock.monotonic(),
-            self.next_request_id(),
-            self.revision,
-        )
-        outcome = record.failed(Refused(problem, None if decision.allowed else decision))
-        record.end()
-        return outcome
+        return declined(self, name, arguments, problem)
 
     async def note_own(
         self, name: str, arguments: Mapping[str, object] | None, outcome: Outcome, seconds: float
