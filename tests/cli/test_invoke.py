@@ -20,16 +20,18 @@ from tests.waits import ended
 CHATTING = guest(
     call("cchat_create"),
     call("cchat_write_msg", "$0", 0, 4, 8, 2),
-    call("cchat_send", "$0", 0),
+    call("cchat_send", "$0", 2),
     call("cchat_recv", "$2", 1024, 16),
     data={0: b"user", 8: b"hi", 16: 4096},
-    shown=(1024, 1024),
+    shown=(1024, 2048),
 )
 
 
 @pytest.mark.requirement("hostcalls:invoke")
 def test_a_node_runs_the_module_of_a_task_and_does_not_leave_it_behind(tmp_path: Path):
-    with served(tmp_path / "data", "--empty") as up:
+    config = tmp_path / "bascule.toml"
+    config.write_text("[chat]\nmax_iterations = 5\n", encoding="utf-8")
+    with served(tmp_path / "data", "--empty", "--config", str(config)) as up:
         assert up("tasks", "add", "t").code == 0
         none = up("tasks", "invoke", "t")
         assert (none.code, "executable.path=" in none.err) == (2, True)
@@ -41,6 +43,7 @@ def test_a_node_runs_the_module_of_a_task_and_does_not_leave_it_behind(tmp_path:
         up.json("tasks", "set", "t", f"executable.path={module(tmp_path, CHATTING)}")
         talked = up("tasks", "invoke", "t", "--model", "rehearsal", "--json")
         assert '"role":"assistant"' in talked.out
+        assert '"iterations":{"used":1,"limit":5}' in talked.out  # the node's, not the usual 8
         assert json.loads(talked.out.splitlines()[-1])["exit"] == 0
 
         up.json("tasks", "set", "t", f"executable.path={module(tmp_path, ENDLESS)}")

@@ -24,7 +24,7 @@ from bascule.app.guests import Program, read_module, served
 from bascule.app.hardening import harden
 from bascule.doors.hostcalls.host import GuestLimits, Host, LogLine, Output
 from bascule.doors.hostcalls.module_cache import ModuleCache
-from bascule.doors.hostcalls.orders import GuestOrder, KeptModules, NotRun, Ready, Said, SentOrder
+from bascule.doors.hostcalls.orders import KeptModules, NotRun, Ready, Said, SentOrder
 from bascule.errors import BasculeError
 from bascule.model.session import SessionRequest
 from bascule.node.bridge.opening import Opening
@@ -82,7 +82,7 @@ def _lower(kind: int, most: int) -> None:
 
 async def _until_told(order: SentOrder) -> None:
     """Run the guest until it ends or standard input does."""
-    running = asyncio.create_task(_run(order.url, order.order, _cache(order.modules)))
+    running = asyncio.create_task(_run(order, _cache(order.modules)))
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), _heard, running)
     try:
         await running
@@ -100,7 +100,8 @@ def _cache(kept: KeptModules | None) -> ModuleCache | None:
     return None if kept is None else ModuleCache(Path(kept.folder), key=kept.key)
 
 
-async def _run(url: str, order: GuestOrder, cache: ModuleCache | None) -> None:
+async def _run(sent: SentOrder, cache: ModuleCache | None) -> None:
+    order = sent.order
     first, *further = order.requests or (SessionRequest(),)
     opening = Opening(request=first, further=tuple(further), task=order.task, person=order.person)
     host = Host(
@@ -109,11 +110,12 @@ async def _run(url: str, order: GuestOrder, cache: ModuleCache | None) -> None:
         args=order.args,
         env=order.env,
         model=order.model,
+        settings=sent.settings,
     )
     try:
         content = await asyncio.to_thread(read_module, Path(order.path), order.checksum)
         program = await asyncio.to_thread(Program, content, order.limits, cache)
-        async with served(host, opening, url=url, token=order.token) as given:
+        async with served(host, opening, url=sent.url, token=order.token) as given:
             _say("ready", Ready(hashlib.sha256(content).hexdigest()))
             found = await program.run(given)
     except BasculeError as error:

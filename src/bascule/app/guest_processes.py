@@ -36,6 +36,7 @@ from bascule.doors.hostcalls.orders import (
     SentOrder,
 )
 from bascule.lifetime import Lifetime
+from bascule.loop.budgets import DEFAULT_SETTINGS, LoopSettings
 from bascule.wire.api.guests import GuestExit, GuestReason
 
 logger = logging.getLogger("bascule.guests")
@@ -63,11 +64,17 @@ class GuestProcesses(Lifetime):
     It is on loopback, whatever the node's own is, and served from the first guest on.
     """
 
-    def __init__(self, ledger: Ledger, modules: KeptModules | None = None) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        modules: KeptModules | None = None,
+        settings: LoopSettings = DEFAULT_SETTINGS,
+    ) -> None:
         #: What guests call; set before there are any.
         self.app: ASGIApp | None = None
         self._ledger = ledger
         self._modules = modules
+        self._settings = settings
         self._serving: Serving | None = None
         self._opening = asyncio.Lock()
         self._started: set[GuestProcess] = set()
@@ -78,7 +85,7 @@ class GuestProcesses(Lifetime):
         guest = GuestProcess(await _spawned(), order, self._ledger)
         self._started.add(guest)
         try:
-            await guest.begin(SentOrder(url, order, self._modules))
+            await guest.begin(SentOrder(url, order, self._settings, self._modules))
         except BaseException:
             await guest.end()
             raise

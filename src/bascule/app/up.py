@@ -254,7 +254,7 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
             figures=figures,
             live=live,
             guests=await stack.enter_async_context(
-                GuestProcesses(bridge.ledger, _modules(settings, tokens))
+                GuestProcesses(bridge.ledger, _modules(settings, tokens), settings.chat.loop())
             ),
             guest_rules=_guest_rules(settings),
         )

@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import Raw, Struct
 
 from bascule.doors.hostcalls.host import GuestLimits
+from bascule.loop.budgets import DEFAULT_SETTINGS, LoopSettings
 from bascule.model.session import SessionRequest
 
 Said = Literal["ready", "refused", "log", "stdout", "stderr", "exit"]
@@ -48,10 +49,11 @@ class KeptModules(Struct, frozen=True):
 
 
 class SentOrder(Struct, frozen=True):
-    """The order as it is sent, with the address of the node."""
+    """The order as it is sent, with the node's address and its budgets of conversations."""
 
     url: str
     order: GuestOrder
+    settings: LoopSettings = DEFAULT_SETTINGS
     modules: KeptModules | None = None
 
 
