@@ -25,7 +25,12 @@ from bascule.doors.hostcalls.guest import Guest
 from bascule.doors.hostcalls.guest_tools import GuestTool, read_tool
 from bascule.doors.hostcalls.handles import Handle, Kind
 from bascule.doors.hostcalls.parameters import ChatParameters, read_parameter
-from bascule.doors.hostcalls.responses import ChatResponse, StreamedResponse, WholeResponse
+from bascule.doors.hostcalls.responses import (
+    MOST_WAITING,
+    ChatResponse,
+    StreamedResponse,
+    WholeResponse,
+)
 from bascule.errors import BasculeError
 from bascule.loop.offer import NameTaken
 from bascule.model.json import JsonObject, JsonValue
@@ -207,8 +212,9 @@ def _hold(guest: Guest, conversation: Conversation, learn: Learn, response: Whol
 
 
 def _stream(guest: Guest, conversation: Conversation, learn: Learn) -> int:
-    guest.keep(conversation.size)  # it is held as often as it is asked
-    let_go = partial(guest.let_go, conversation.size)
+    size = conversation.size + MOST_WAITING  # both are held for each that is open
+    guest.keep(size)
+    let_go = partial(guest.let_go, size)
     response = StreamedResponse(guest.crossing, metrics=conversation.measures, let_go=let_go)
     try:
         number = guest.handles.add(response)
