@@ -21,13 +21,14 @@ from tests.doors.hostcalls.running import ENGINES, PATIENT
 from tests.doors.hostcalls.talks import OneModel
 from tests.doors.hostcalls.wat import import_of
 from tests.loop.fakes import FakeUpstream, says
-from tests.scale import scaled
+from tests.scale import SOAK
 
 #: Page 0 and the last one are the guest's to write in, and what lies between is not: the list of
 #: calls, and a pattern.
 PAGE = 65_536
 END = 4 * PAGE
 BATCH = 1000
+COUNT = 1_000_000 if SOAK else 10_000
 RECORD = 80
 CALLS = {
     **IMPORTS,
@@ -200,13 +201,14 @@ class Ear:
         self.last, self.guest = said, current()
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.requirement("hostcalls:hostile")
 async def test_random_calls_harm_nobody(caplog: pytest.LogCaptureFixture):
     hosts = Hosts(is_connected=False)
     models = OneModel(FakeUpstream(says("hi")), [])
     limits = GuestLimits(output_bytes=1 << 40)
     engine = ENGINES.of(limits)
-    for seed in range(scaled(100_000) // BATCH):
+    for seed in range(COUNT // BATCH):
         chance = Chance(seed)
         records = chance.records()
         middle = records + random.Random(seed).randbytes(2 * PAGE - len(records))
