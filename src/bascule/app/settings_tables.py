@@ -70,6 +70,7 @@ class NodeSection(NodeLists, frozen=True, kw_only=True):
     max_processes: Annotated[int, Meta(ge=1, le=10_000)] = 64
     max_guests: Annotated[int, Meta(ge=0, le=1_000)] = 16
     guest_seconds: Seconds = 600
+    guest_memory_mb: Annotated[int, Meta(ge=1, le=4_096)] = 64
     idle_seconds: Seconds = 600
     start_seconds: Seconds = 600
     list_ttl_seconds: Seconds = 300

@@ -282,7 +282,12 @@ def _bridge_options(settings: Settings, stores: Stores) -> BridgeOptions:
 
 def _guest_rules(settings: Settings) -> GuestRules:
     node = settings.node
-    return GuestRules(lists=settings.rules(), most=node.max_guests, seconds=node.guest_seconds)
+    return GuestRules(
+        lists=settings.rules(),
+        most=node.max_guests,
+        seconds=node.guest_seconds,
+        memory_bytes=node.guest_memory_mb * 1024 * 1024,
+    )
 
 
 def _modules(settings: Settings, tokens: Tokens) -> KeptModules:

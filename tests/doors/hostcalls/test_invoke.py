@@ -311,15 +311,17 @@ async def test_a_token_has_four_guests_and_the_node_as_many_as_it_is_told():
             await stream.aclose()
 
 
-async def test_a_caller_can_only_ask_for_less_time():
+async def test_a_caller_can_only_ask_for_less_time_and_has_the_nodes_memory():
     starter = Holding()
-    async with Node({"t": {"path": __file__}}, GuestRules(seconds=2), starter) as node:
+    rules = GuestRules(seconds=2, memory_bytes=131_072)
+    async with Node({"t": {"path": __file__}}, rules, starter) as node:
         token = await node.token("t")
         for milliseconds in (500, 5_000, None):
             stream = node.invoked(token, "t", Invocation(timeout_ms=milliseconds))
             await first(stream)
             await stream.aclose()
     assert [order.limits.seconds for order in starter.orders] == [0.5, 2, 2]
+    assert {order.limits.memory_bytes for order in starter.orders} == {131_072}
     assert token not in repr(starter.orders)
 
 

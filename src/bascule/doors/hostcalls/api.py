@@ -76,11 +76,12 @@ class GuestStarter(Protocol):
 
 
 class GuestRules(Struct, frozen=True, kw_only=True):
-    """Which modules may run here, how many at once, and for how long."""
+    """Which modules may run here, how many at once, for how long, and with how much memory."""
 
     lists: NodeRules = NodeRules()
     most: int = 16
     seconds: float = 600.0
+    memory_bytes: int = GuestLimits().memory_bytes
 
 
 def guest_routes(
@@ -144,7 +145,7 @@ class GuestsDoor:
             checksum=executable.checksum_sha256,
             args=arguments_of(executable, added),
             env=environment_of(executable, added),
-            limits=GuestLimits(seconds=seconds),
+            limits=GuestLimits(seconds=seconds, memory_bytes=self._rules.memory_bytes),
             model=added.model,
             person=asking.person if asking.acts_for_users else None,
             caller=asking.name,

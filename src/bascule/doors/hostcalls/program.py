@@ -76,8 +76,8 @@ class Program(Struct, frozen=True, eq=False):
         needed, most = -(-self.memory_bytes // _MIB), limits.memory_bytes / _MIB
         raise BadModule(
             f"the module begins with {needed} MiB of memory, and may have {most:g}: "
-            f"run it with --memory {needed} or more, or build it with a smaller stack "
-            "(zig and clang: -Wl,-z,stack-size=65536)"
+            f"run it with --memory {needed} or more (on a node: node.guest_memory_mb), or build it "
+            "with a smaller stack (zig and clang: -Wl,-z,stack-size=65536)"
         )
 
 
