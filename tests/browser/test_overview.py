@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,13 +10,11 @@ import pytest
 from playwright.async_api import Locator, Route, expect
 
 from bascule.wire.api.addresses import OVERVIEW
-from tests.browser.asking import Asker, asker
+from tests.browser.asking import asker
 from tests.browser.screen import Screen
 from tests.browser.servers import SERVERS, notes
 from tests.browser.site import Site, serving
 from tests.browser.visit import Visit
-from tests.flow.full_disk import full_disk
-from tests.waits import until
 
 pytestmark = pytest.mark.requirement("admin:overview:attention")
 
@@ -87,32 +84,6 @@ async def with_a_node_that_does_not_follow(route: Route) -> None:
     told = {"code": "node_not_following", "subject": "far", "action": "open_nodes"}
     body["attention"].append({**told, "message": "node far does not follow the registry"})
     await route.fulfill(response=answer, body=json.dumps(body))
-
-
-async def test_what_cannot_be_written_is_looked_at_again(troubled: Site, visit: Visit):
-    one, screen = await asker(troubled), await visit(troubled)
-    assert (await one.call("list_notes"))[0] == 200
-    await screen.page.clock.install()
-    await screen.open("overview")
-    with full_disk(troubled):
-        await one.call("write_note", name="late", text="x")
-        await screen.page.clock.run_for(6_000)
-        ledger = entry(screen, "ledger")
-        await expect(ledger.locator("a, button")).to_have_text(["Look again"])
-        await screen.page.clock.pause_at(await screen.run("Date.now() + 1000"))
-    await until(lambda: written(one))
-    await expect(ledger).to_have_count(1)
-    await ledger.get_by_role("button", name="Look again").click()
-    await expect(ledger).to_have_count(0)
-
-
-async def written(one: Asker) -> bool:
-    try:
-        async with asyncio.timeout(10):  # a process that was just out of room may be slow
-            found = (await one.site.get(OVERVIEW))["attention"]
-    except TimeoutError:
-        return False
-    return all(each["action"] != "look_again" for each in found)
 
 
 @pytest.mark.requirement("admin:page:roles")
