@@ -13,7 +13,7 @@ from bascule.app.reload import loader_of
 from bascule.app.settings import McpSettings, Settings
 from bascule.control.registry.service import open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
-from bascule.db.sqlite import StoreUnavailable
+from bascule.db.errors import StoreUnavailable
 from bascule.errors import InvalidRecord
 from tests.control.registry.build import BY, changed, server
 

@@ -30,7 +30,8 @@ from bascule.audit.ledger import LedgerUnavailable
 from bascule.audit.ledger_file import MIGRATIONS
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.clock import SYSTEM_CLOCK
-from bascule.db.sqlite import Database, StoreUnavailable, plain_commit
+from bascule.db.errors import StoreUnavailable
+from bascule.db.sqlite import Database, plain_commit
 from bascule.testing import FakeClock
 from tests.audit.calls import Leaving, made
 from tests.waits import until

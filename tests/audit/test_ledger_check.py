@@ -11,7 +11,8 @@ from bascule.audit import ledger_check as module
 from bascule.audit.ledger_check import end_check, ledger_check
 from bascule.audit.ledger_file import FILE_NAME, MIGRATIONS
 from bascule.audit.retention import Limits, cut
-from bascule.db.sqlite import Database, StoreUnavailable
+from bascule.db.errors import StoreUnavailable
+from bascule.db.sqlite import Database
 from tests.audit.small_ledger import PROTECTED, add, empty, filled
 
 pytestmark = pytest.mark.anyio

@@ -19,7 +19,7 @@ from bascule.audit.events import LedgerCut
 from bascule.audit.ledger_file import append, base, tip
 from bascule.audit.retention import Limits, cut
 from bascule.audit.verification import verify
-from bascule.db.sqlite import StoreUnavailable
+from bascule.db.errors import StoreUnavailable
 from tests.audit.small_ledger import add, anchors_in, empty, filled, lines, rows
 from tests.scale import scaled
 

@@ -20,7 +20,8 @@ from bascule.audit.chain import GENESIS, SEARCHED, link
 from bascule.audit.events import Event
 from bascule.audit.ledger_file import FILE_NAME, MIGRATIONS
 from bascule.audit.search import EVENTS, LedgerFile, LedgerReader, Stretch
-from bascule.db.sqlite import Database, StoreUnavailable
+from bascule.db.errors import StoreUnavailable
+from bascule.db.sqlite import Database
 from bascule.model.code import CallStatus
 from bascule.wire.api.audit import AuditEntry, AuditFilters
 from tests.audit.ledger_rows import (

@@ -23,7 +23,8 @@ from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.audit.trail import LedgerTrail
 from bascule.audit.verification import verify
-from bascule.db.sqlite import StoreUnavailable, plain_commit
+from bascule.db.errors import StoreUnavailable
+from bascule.db.sqlite import plain_commit
 from bascule.errors import BudgetExceeded
 from bascule.testing import FakeClock
 from tests.audit.calls import Ended, Leaving, made

@@ -22,7 +22,8 @@ from bascule.audit.findings import MOST_TOLD, Verification
 from bascule.audit.ledger_file import append
 from bascule.audit.retention import Limits, cut
 from bascule.audit.verification import verify
-from bascule.db.sqlite import APPLICATION_ID, StoreUnavailable
+from bascule.db.errors import StoreUnavailable
+from bascule.db.sqlite import APPLICATION_ID
 from bascule.errors import InvalidRecord
 from tests.audit.small_ledger import (
     ANCHORED,

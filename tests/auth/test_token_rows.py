@@ -25,7 +25,8 @@ from bascule.auth.token_record import TokenKeys, TokenRecord
 from bascule.auth.token_request import TokenRequest
 from bascule.auth.token_store import FILE_NAME, KEY_NAME, SEALED_NAME, SqliteTokenStore, open_tokens
 from bascule.auth.tokens import MemoryTokenStore, Tokens, server_key
-from bascule.db.sqlite import APPLICATION_ID, StoreUnavailable
+from bascule.db.errors import StoreUnavailable
+from bascule.db.sqlite import APPLICATION_ID
 from bascule.model.role import ROLES
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import KEY

@@ -16,8 +16,8 @@ from bascule.auth.token_store import (
     SqliteTokenStore,
     open_tokens,
 )
+from bascule.db.errors import StoreUnavailable
 from bascule.db.private_files import KeyUnusable
-from bascule.db.sqlite import StoreUnavailable
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import KEY
 

@@ -29,8 +29,9 @@ from bascule.control.secret_keys import (
 )
 from bascule.control.secret_store import FILE_NAME, SecretStore
 from bascule.control.secrets import Secrets
+from bascule.db.errors import StoreUnavailable
 from bascule.db.private_files import KeyUnusable
-from bascule.db.sqlite import APPLICATION_ID, StoreUnavailable, plain_commit
+from bascule.db.sqlite import APPLICATION_ID, plain_commit
 from bascule.errors import SecretUnbound, SecretUnreadable
 from bascule.model.secret_use import server_use
 from tests.control.keeping_secrets import BY, USE, VALUE, contents, opened, server

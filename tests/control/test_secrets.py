@@ -16,8 +16,8 @@ from bascule.control.envelope import new_key
 from bascule.control.sealed_secrets import NewVersion
 from bascule.control.secret_keys import VARIABLE
 from bascule.control.secrets import MAX_VALUE_BYTES, POLL_SECONDS, Secrets, open_secrets
+from bascule.db.errors import StoreUnavailable
 from bascule.db.private_files import KeyUnusable
-from bascule.db.sqlite import StoreUnavailable
 from bascule.errors import InvalidRecord, SecretUnbound, ServerUnavailable
 from bascule.model.secret_use import SecretUse, backend_use, server_use
 from bascule.model.snapshot import Snapshot

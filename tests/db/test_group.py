@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bascule.db.errors import StoreUnavailable
 from bascule.db.group import Group
-from bascule.db.sqlite import Database, StoreUnavailable, plain_commit
+from bascule.db.sqlite import Database, plain_commit
 from tests.scale import scaled
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bascule.db.sqlite import APPLICATION_ID, Database, StoreUnavailable, give_back, read_only
+from bascule.db.errors import StoreUnavailable
+from bascule.db.sqlite import APPLICATION_ID, Database, give_back, read_only
 
 pytestmark = pytest.mark.anyio
 TABLE = ("CREATE TABLE t (x INTEGER PRIMARY KEY, y TEXT) STRICT",)

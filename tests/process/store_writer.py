@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.registry.store import Author, Retention, Write
-from bascule.db.sqlite import StoreUnavailable
+from bascule.db.errors import StoreUnavailable
 from bascule.model.server import ServerRecord, Stdio
 from bascule.model.task import TaskRecord
 

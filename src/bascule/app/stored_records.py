@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from bascule.app.data_dir import STORE_FILE
 from bascule.control.registry.sqlite_store import SqliteStore
-from bascule.db.sqlite import StoreUnavailable, backup
+from bascule.db.errors import StoreUnavailable
+from bascule.db.sqlite import backup
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.node.leftovers import owned_folder

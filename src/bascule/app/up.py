@@ -56,7 +56,7 @@ from bascule.control.api.tokens import token_routes
 from bascule.control.approval_hook import ApprovalHook, open_hook
 from bascule.control.envelope import OuterKey
 from bascule.control.web.page import page_routes
-from bascule.db.sqlite import StoreUnavailable
+from bascule.db.errors import StoreUnavailable
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
 from bascule.doors.agents.api import agents_routes
 from bascule.doors.chat.api import ChatParts, chat_routes

@@ -24,8 +24,8 @@ from bascule.audit.ledger import LedgerUnavailable
 from bascule.audit.ledger_file import writing
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.db.errors import StoreUnavailable
 from bascule.db.group import Group
-from bascule.db.sqlite import StoreUnavailable
 from bascule.errors import BasculeError, BudgetExceeded, OutcomeUnknown
 from bascule.model.approval import (
     STEPS,

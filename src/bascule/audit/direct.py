@@ -10,7 +10,8 @@ from bascule.audit.events import Act
 from bascule.audit.ledger import LedgerUnavailable
 from bascule.audit.ledger_check import end_check
 from bascule.audit.ledger_file import FILE_NAME, MIGRATIONS, append
-from bascule.db.sqlite import Database, StoreUnavailable
+from bascule.db.errors import StoreUnavailable
+from bascule.db.sqlite import Database
 
 
 async def note_directly(data_dir: Path, act: Act) -> None:

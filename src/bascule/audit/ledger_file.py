@@ -9,8 +9,9 @@ from contextlib import contextmanager
 
 from bascule.audit.chain import GENESIS, SEARCHED, columns, link
 from bascule.audit.ledger import LedgerUnavailable
+from bascule.db.errors import StoreUnavailable
 from bascule.db.private_files import KeyUnusable
-from bascule.db.sqlite import Database, Migration, StoreUnavailable
+from bascule.db.sqlite import Database, Migration
 
 logger = logging.getLogger("bascule.approvals")
 FILE_NAME = "ledger.db"

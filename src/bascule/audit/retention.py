@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from bascule.audit.events import LedgerCut
 from bascule.audit.ledger_file import append, base
-from bascule.db.sqlite import StoreUnavailable, give_back
+from bascule.db.errors import StoreUnavailable
+from bascule.db.sqlite import give_back
 
 _DAY = 86_400
 #: Rows of one cut at most, so that no transaction takes long; the next cut takes the next ones.

@@ -24,7 +24,8 @@ from bascule.audit.export import export_row
 from bascule.audit.ledger_file import MIGRATIONS, base
 from bascule.audit.ledger_file import tip as chain_tip
 from bascule.clock import rfc3339
-from bascule.db.sqlite import StoreUnavailable, read_only, refuse_foreign
+from bascule.db.errors import StoreUnavailable
+from bascule.db.sqlite import read_only, refuse_foreign
 from bascule.model.json import JsonObject, is_object
 from bascule.wire.api.audit import AuditEntry, AuditFilters, AuditPage, CallLife
 

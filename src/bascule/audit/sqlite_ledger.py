@@ -42,8 +42,9 @@ from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.quotas import Quotas
 from bascule.audit.retention import Limits, cut
 from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.db.errors import StoreUnavailable
 from bascule.db.private_files import KeyUnusable, read_key
-from bascule.db.sqlite import Commit, Database, StoreUnavailable, plain_commit
+from bascule.db.sqlite import Commit, Database, plain_commit
 from bascule.errors import BudgetExceeded
 
 logger = logging.getLogger("bascule.ledger")

@@ -11,7 +11,7 @@ from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.search import LedgerReader
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.audit.verification import Told, Verification, verify
-from bascule.db.sqlite import StoreUnavailable
+from bascule.db.errors import StoreUnavailable
 
 _CATCH_UP_SECONDS = 1.0
 

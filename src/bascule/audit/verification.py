@@ -19,7 +19,8 @@ from bascule.audit.export import rows_of_export
 from bascule.audit.findings import Problems, Verification
 from bascule.audit.ledger_file import MIGRATIONS, base
 from bascule.audit.row_walk import Found, RowWalk, stored_rows
-from bascule.db.sqlite import StoreUnavailable, read_only, refuse_foreign
+from bascule.db.errors import StoreUnavailable
+from bascule.db.sqlite import read_only, refuse_foreign
 
 #: Told how many rows are compared, now and then; what it raises ends the verification.
 Told: TypeAlias = Callable[[int], None]

@@ -34,8 +34,8 @@ from bascule.auth.keys import KeyLabel, derived
 from bascule.auth.token_record import KEY_BYTES, TokenKeys, TokenRecord
 from bascule.auth.token_request import TokenOptions, TokenRequest, refuse_unfit
 from bascule.clock import Clock
+from bascule.db.errors import StoreUnavailable
 from bascule.db.private_files import private_key, write_private
-from bascule.db.sqlite import StoreUnavailable
 from bascule.model.role import Role
 from bascule.wire.api.tokens import TokenShown, TokenState
 

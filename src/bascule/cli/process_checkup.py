@@ -28,7 +28,7 @@ from bascule.cli.table import paint
 from bascule.client.http import ApiClient, ApiError, Unreachable
 from bascule.clock import SYSTEM_CLOCK, rfc3339, seconds_of
 from bascule.control.secret_keys import KEY_NAME, KeyFile
-from bascule.db.sqlite import StoreUnavailable
+from bascule.db.errors import StoreUnavailable
 from bascule.wire.api.health import Health
 
 _SECONDS = 5.0

@@ -39,7 +39,7 @@ from bascule.cli.parser import (
     switch,
 )
 from bascule.cli.table import render_table
-from bascule.db.sqlite import StoreUnavailable
+from bascule.db.errors import StoreUnavailable
 from bascule.errors import InvalidRecord
 from bascule.model.role import ROLES
 from bascule.wire.api.addresses import GATEWAY

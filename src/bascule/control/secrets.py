@@ -26,8 +26,8 @@ from bascule.control.sealing import SecretSealer
 from bascule.control.secret_keys import KEY_NAME, KeyFile, Keys, key_of_environment
 from bascule.control.secret_listing import listed, use_in
 from bascule.control.secret_store import FILE_NAME, SecretStore
+from bascule.db.errors import StoreUnavailable
 from bascule.db.private_files import KeyUnusable
-from bascule.db.sqlite import StoreUnavailable
 from bascule.errors import SecretUnreadable, refuse_any
 from bascule.model.reference import is_secret_name
 from bascule.model.secret_use import SecretUse, UserKind

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote
 
+from bascule.db.errors import StoreUnavailable
 from bascule.db.group import Work
-from bascule.errors import BasculeError
 
 T = TypeVar("T")
 #: The steps to a file's next form, all in one transaction: statements, and what SQL cannot say.
@@ -42,12 +42,6 @@ _FATAL = frozenset(
         sqlite3.SQLITE_CANTOPEN,
     }
 )
-
-
-class StoreUnavailable(BasculeError):
-    """The store cannot take this now. Nothing of it was acknowledged."""
-
-    code = "store_unavailable"
 
 
 class Commit(Protocol):

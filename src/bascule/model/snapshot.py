@@ -22,6 +22,14 @@ from bascule.model.user import UserRecord
 Records: TypeAlias = Mapping[tuple[Kind, str], Record | None]
 
 
+class Position(Struct, frozen=True):
+    """A place in a registry's history. A revision whose mark differs is not the same revision."""
+
+    store_id: str = ""
+    revision: int = 0
+    mark: str = ""
+
+
 class SnapshotChange(Struct, frozen=True):
     """What one revision did: the records as it left them, None for those it deleted.
 

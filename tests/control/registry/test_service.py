@@ -22,7 +22,7 @@ from bascule.control.registry.plan import Edit, records_of
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import Author, Store
-from bascule.db.sqlite import StoreUnavailable
+from bascule.db.errors import StoreUnavailable
 from bascule.errors import InvalidRecord
 from bascule.model.kinds import CLASSES, KINDS, Kind
 from bascule.model.snapshot import Snapshot

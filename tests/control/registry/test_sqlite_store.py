@@ -15,7 +15,8 @@ from bascule.control.registry.errors import AlreadyExists, Compacted
 from bascule.control.registry.service import open_registry
 from bascule.control.registry.sqlite_store import MIGRATIONS, SqliteStore, restore
 from bascule.control.registry.store import Change, Retention
-from bascule.db.sqlite import Commit, Database, StoreUnavailable, plain_commit
+from bascule.db.errors import StoreUnavailable
+from bascule.db.sqlite import Commit, Database, plain_commit
 from bascule.errors import InvalidRecord
 from tests.control.registry.build import BY, server, write
 from tests.waits import SOON_SECONDS

@@ -32,7 +32,7 @@ from bascule.control.api.approval_feed import ApprovalFeed
 from bascule.control.api.approval_view import shown
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Change
-from bascule.db.sqlite import StoreUnavailable
+from bascule.db.errors import StoreUnavailable
 from bascule.errors import BasculeError
 from bascule.model.approval import Approval
 from bascule.model.status import CombinedStatus

@@ -64,7 +64,7 @@ from bascule.control.registry.store import (
     Write,
     effective_writes,
 )
-from bascule.db.sqlite import StoreUnavailable
+from bascule.db.errors import StoreUnavailable
 from bascule.model.json import JsonObject
 from bascule.model.kinds import Kind
 from bascule.model.snapshot import Snapshot

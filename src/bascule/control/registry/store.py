@@ -112,13 +112,17 @@ class Entry(Keyed, frozen=True):
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """One revision: all that it changed, together."""
+    """One revision: all that it changed, together.
+
+    ``mark`` is random: two stores that were one have other marks from where they parted.
+    """
 
     revision: int
     at: float
     actor: str
     note: str = ""
     entries: tuple[Entry, ...]
+    mark: str = ""
 
     def only(self, kinds: frozenset[Kind] | None) -> Change | None:
         """Return the part about some kinds, or None if there is none."""
@@ -151,6 +155,7 @@ class Head(Struct, frozen=True):
     store_id: str
     revision: int
     floor: int
+    mark: str = ""
 
 
 class View(Struct, frozen=True):
@@ -159,6 +164,7 @@ class View(Struct, frozen=True):
     store_id: str
     revision: int
     objects: Mapping[Key, Stored]
+    mark: str = ""
 
     def get(self, kind: Kind, key: str) -> Stored | None:
         """Return one object."""
@@ -258,6 +264,10 @@ class Store(Protocol):
 
     async def history(self, before: int | None = None, limit: int = 50) -> tuple[Change, ...]:
         """Return the changes that are kept below a revision, the newest first."""
+        ...
+
+    async def mark_at(self, revision: int) -> str | None:
+        """Return the mark of a revision; None where that is not kept."""
         ...
 
     async def compact(self, retention: Retention) -> int:

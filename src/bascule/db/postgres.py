@@ -1,0 +1,300 @@
+"""PostgreSQL for asyncio: a pool, transactions with a deadline, and honesty about outcomes.
+
+Everything ends in time: whatever hangs has its connection cut, and no question is left behind in
+this process. A write whose commit was not answered is an ``OutcomeUnknown``; every other failure,
+whatever the driver calls it, means that nothing happened. Several processes share the database:
+its forms go forward under a lock, and advisory locks, which die with their owner, say who does
+what only one may do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Self, TypeAlias, TypeVar
+from urllib.parse import urlsplit
+
+from bascule.db.driver import (
+    FAULTS,
+    Connection,
+    OwnConnection,
+    Pool,
+    Row,
+    connect,
+    make_pool,
+)
+from bascule.db.errors import OutcomeUnknown, StoreUnavailable
+
+T = TypeVar("T")
+#: How long one transaction may take, waiting for a connection included.
+SECONDS = 5.0
+#: How long bringing a database to its newest form may take.
+FORM_SECONDS = 120.0
+#: Connections of one process at most.
+MOST = 8
+#: How long a question whose connection was cut has to notice.
+_NOTICE_SECONDS = 1.0
+#: Classes of errors that leave open what became of a commit: of the connection, of an operator
+#: who ended it, and of the server itself.
+_DOUBTFUL = ("08", "57P", "58", "XX")
+_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_WRITE = "BEGIN"
+
+
+Work: TypeAlias = Callable[[Connection], Awaitable[T]]
+
+
+class Postgres:
+    """One database, shared with other processes.
+
+    ``listen_dsn`` leads to the server itself where ``dsn`` leads to a pooler: what belongs to one
+    connection, listening and locks, needs it.
+    """
+
+    def __init__(
+        self, dsn: str, *, listen_dsn: str | None = None, seconds: float = SECONDS, most: int = MOST
+    ) -> None:
+        self.dsn = dsn
+        self.direct_dsn = listen_dsn or dsn
+        self.where = shown_dsn(dsn)
+        #: Why the database cannot be asked now, in words that anybody may read.
+        self.trouble: str | None = None
+        self._seconds = seconds
+        self._most = most
+        self._pooler = listen_dsn is not None
+        self._pool: Pool | None = None
+
+    async def open(self) -> Self:
+        """Make sure that it can be reached; raise StoreUnavailable."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                self._pool = await make_pool(
+                    self.dsn,
+                    most=self._most,
+                    seconds=self._seconds,
+                    settings=self._settings(),
+                    prepared=0 if self._pooler else 100,
+                )
+        except (*FAULTS, ValueError) as error:
+            raise StoreUnavailable(f"{self.where} cannot be opened: {said(error)}") from error
+        try:
+            await self.read(lambda connection: connection.fetchval("SELECT 1"))
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    def _settings(self) -> dict[str, str]:
+        if self._pooler:  # which knows no such settings, and shares the connection with others
+            return {"application_name": "bascule"}
+        most = str(int(self._seconds * 1000))
+        return {
+            "application_name": "bascule",
+            "statement_timeout": most,
+            "idle_in_transaction_session_timeout": most,
+        }
+
+    async def close(self) -> None:
+        """Close every connection; one that does not answer is cut."""
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        try:
+            async with asyncio.timeout(_NOTICE_SECONDS):
+                await pool.close()
+        except FAULTS:
+            pool.terminate()
+
+    # --- transactions
+
+    async def read(self, work: Work[T], *, seconds: float | None = None) -> T:
+        """Run several queries over one snapshot."""
+        return await self._leased(lambda connection: _transaction(connection, work, _READ), seconds)
+
+    async def write(self, work: Work[T], *, seconds: float | None = None) -> T:
+        """Run a whole transaction; return what it returned, once that is durable.
+
+        Raise OutcomeUnknown when its commit was not answered, StoreUnavailable when nothing was
+        written.
+        """
+        return await self._leased(
+            lambda connection: _transaction(connection, work, _WRITE), seconds
+        )
+
+    async def statement(self, query: str, *args: object) -> list[Row]:
+        """Run one statement that is a transaction of its own; as ``write``, in one round trip."""
+        return await self._leased(lambda connection: _alone(connection, query, args), None)
+
+    async def _leased(self, work: Work[T], seconds: float | None) -> T:
+        try:
+            found = await self._lent(work, seconds or self._seconds)
+        except OutcomeUnknown as error:
+            self.trouble = str(error)
+            raise
+        except FAULTS as error:
+            self.trouble = f"{self.where} does not answer: {said(error)}"
+            raise StoreUnavailable(self.trouble) from error
+        self.trouble = None
+        return found
+
+    async def _lent(self, work: Work[T], seconds: float) -> T:
+        pool = self._pool
+        if pool is None:
+            raise StoreUnavailable(f"{self.where} is not open")
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        async with asyncio.timeout_at(deadline):
+            connection = await pool.acquire()
+        try:
+            return await ended(connection, work, deadline - loop.time())
+        finally:
+            with suppress(*FAULTS):
+                await pool.release(connection)
+
+    # --- what one process does for all
+
+    async def migrate(self, part: str, forms: Sequence[str]) -> None:
+        """Bring a part's tables to their newest form; raise StoreUnavailable for a newer one.
+
+        Each form can be served by the version that knows the one before it, so that replicas one
+        form apart serve together.
+        """
+
+        async def work(connection: Connection) -> None:
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", lock_key("forms"))
+            await connection.execute("SET LOCAL statement_timeout = 0")
+            await connection.execute(
+                "CREATE TABLE IF NOT EXISTS bascule_forms"
+                " (part text PRIMARY KEY, form integer NOT NULL)"
+            )
+            query = "SELECT form FROM bascule_forms WHERE part = $1"
+            form: int = await connection.fetchval(query, part) or 0
+            if form > len(forms) + 1:
+                raise StoreUnavailable(
+                    f"{part} in {self.where} has form {form} and this version of Bascule knows "
+                    f"{len(forms)}: it was written by a newer one"
+                )
+            for statements in forms[form:]:
+                await connection.execute(statements)
+            await connection.execute(
+                "INSERT INTO bascule_forms VALUES ($1, $2) ON CONFLICT (part)"
+                " DO UPDATE SET form = greatest(bascule_forms.form, excluded.form)",
+                part,
+                len(forms),
+            )
+
+        await self.write(work, seconds=FORM_SECONDS)
+
+    @asynccontextmanager
+    async def held(self, name: str) -> AsyncGenerator[bool, None]:
+        """Try to be the one who does something; the lock dies with its owner.
+
+        Raise StoreUnavailable where nobody can be asked.
+        """
+        try:
+            connection = await self.connect()
+            query, key = "SELECT pg_try_advisory_lock($1)", lock_key(name)
+            mine = await ended(connection, lambda c: c.fetchval(query, key), self._seconds)
+        except FAULTS as error:
+            raise StoreUnavailable(f"{self.where} does not answer: {said(error)}") from error
+        try:
+            yield bool(mine)
+        finally:
+            await hang_up(connection)
+
+    async def connect(self) -> OwnConnection:
+        """Return a connection of one's own to the server itself."""
+        async with asyncio.timeout(self._seconds):
+            name = {"application_name": "bascule"}
+            return await connect(self.direct_dsn, seconds=self._seconds, settings=name)
+
+
+async def hang_up(connection: OwnConnection) -> None:
+    """Close a connection; one that does not answer is cut."""
+    try:
+        async with asyncio.timeout(_NOTICE_SECONDS):
+            await connection.close()
+    except FAULTS:
+        connection.terminate()
+
+
+async def ended(connection: Connection, work: Work[T], seconds: float) -> T:
+    """Run a work on a connection; whatever happens, it has ended on return.
+
+    A question is not cancelled, which would ask the server a second time: its connection is cut.
+    """
+    asking = asyncio.ensure_future(work(connection))
+    try:
+        await asyncio.wait({asking}, timeout=seconds)
+    finally:
+        if not asking.done():
+            await _cut(connection, asking)
+    return asking.result()
+
+
+async def _cut(connection: Connection, asking: asyncio.Future[T]) -> None:
+    connection.terminate()
+    await asyncio.wait({asking}, timeout=_NOTICE_SECONDS)
+    if not asking.done():
+        asking.cancel()
+        await asyncio.wait({asking}, timeout=_NOTICE_SECONDS)
+
+
+async def _transaction(connection: Connection, work: Work[T], begin: str) -> T:
+    await connection.execute(begin)
+    try:
+        result = await work(connection)
+    except BaseException:
+        with suppress(*FAULTS):
+            await connection.execute("ROLLBACK")
+        raise
+    try:
+        ended = await connection.execute("COMMIT")
+    except FAULTS as error:
+        if begin == _READ or _is_certain(error):
+            raise
+        raise OutcomeUnknown(_unknown(error)) from error
+    if ended != "COMMIT":
+        raise StoreUnavailable("PostgreSQL undid a transaction instead of committing it")
+    return result
+
+
+async def _alone(connection: Connection, query: str, args: Sequence[object]) -> list[Row]:
+    try:
+        return await connection.fetch(query, *args)
+    except FAULTS as error:
+        if _is_certain(error):
+            raise
+        raise OutcomeUnknown(_unknown(error)) from error
+
+
+def _unknown(error: BaseException) -> str:
+    return f"PostgreSQL went away while it was writing: {said(error)}"
+
+
+def _is_certain(error: BaseException) -> bool:
+    """Say whether an error of a commit means that nothing was written."""
+    state = getattr(error, "sqlstate", None)
+    return isinstance(state, str) and not state.startswith(_DOUBTFUL)
+
+
+def said(error: BaseException) -> str:
+    """Return an error's words, which some have none of."""
+    if isinstance(error, TimeoutError):
+        return "it took too long"
+    return str(error) or type(error).__name__
+
+
+def shown_dsn(dsn: str) -> str:
+    """Return where a DSN leads, without who goes there and with what."""
+    parts = urlsplit(dsn)
+    address = parts.netloc.rpartition("@")[2] or "its socket"
+    return f"PostgreSQL at {address}{parts.path}"
+
+
+def lock_key(name: str) -> int:
+    """Return the number of a lock by its name."""
+    digest = hashlib.sha256(f"bascule {name}".encode()).digest()
+    return int.from_bytes(digest[:8], signed=True)

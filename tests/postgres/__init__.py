@@ -1,0 +1,1 @@
+"""A real PostgreSQL for tests: one server per run, one database per test."""

@@ -1,0 +1,35 @@
+"""Databases for tests: one each, gone when the test is."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from tests.postgres.server import server_dsn
+
+_numbers = itertools.count()
+
+
+@asynccontextmanager
+async def database() -> AsyncGenerator[str, None]:
+    """Make an empty database; yield its DSN."""
+    server = server_dsn()
+    name = f"bascule_{os.getpid()}_{next(_numbers)}"
+    await _say(server, f"CREATE DATABASE {name} TEMPLATE template0 STRATEGY wal_log")
+    try:
+        yield urlsplit(server)._replace(path=f"/{name}").geturl()
+    finally:
+        await _say(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+async def _say(dsn: str, statement: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
