@@ -12,6 +12,7 @@ from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.registry.store import Store
 from bascule.testing.clock import FakeClock
 from tests.control.registry.memory_store import MemoryStore
+from tests.control.registry.places import PLACES, Place, place_of
 
 
 @pytest.fixture
@@ -31,6 +32,14 @@ async def store(
         yield opened
     finally:
         await opened.close()
+
+
+@pytest.fixture(params=list(PLACES))
+async def place(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
+) -> AsyncGenerator[Place, None]:
+    async with place_of(request.param, tmp_path, clock) as found:
+        yield found
 
 
 @pytest.fixture
