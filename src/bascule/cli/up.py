@@ -24,9 +24,11 @@ from msgspec.structs import replace
 from bascule.app.data_dir import DEMO_FOLDER
 from bascule.app.dry_run import dry_run
 from bascule.app.hardening import harden
+from bascule.app.serving import Orders
 from bascule.app.settings import Settings
 from bascule.app.settings_tables import Level, LogForm
-from bascule.app.up import Demo, Orders, up
+from bascule.app.stores import Demo
+from bascule.app.up import up
 from bascule.asgi.serve import CannotServe, NeedsTls
 from bascule.cli.command import ALLOW_EGRESS, run_async, show, warn
 from bascule.cli.command_line import typed
