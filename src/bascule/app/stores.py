@@ -66,7 +66,7 @@ class Stores:
 @asynccontextmanager
 async def open_stores(
     settings: Settings,
-    demo: Demo,
+    demo: Demo | None,
     problems: Callable[[Sequence[str]], None],
     *,
     new_registry: bool = False,
@@ -84,8 +84,8 @@ async def open_stores(
         tokens.note = quiet.note
         if not new_registry:
             refuse_lost_registry(data, await tokens.records())
-        folder = await asyncio.to_thread(demo.write, data)
-        task = DemoTask(demo.task, data, empty=demo.empty)
+        folder = None if demo is None else await asyncio.to_thread(demo.write, data)
+        task = None if demo is None else DemoTask(demo.task, data, empty=demo.empty)
         store = await SqliteStore(data / STORE_FILE).open()
         note_registry(data)
         service = await stack.enter_async_context(open_registry(store))
@@ -101,9 +101,11 @@ async def open_stores(
         published = await publish_backends(service, settings.backends)
         if published.problems:
             problems(published.problems)
-        await task.adopt(service)
+        if task is not None:
+            await task.adopt(service)
         await files.start()
-        await task.make(service)
+        if task is not None:
+            await task.make(service)
         yield Stores(
             service=service,
             files=files,
