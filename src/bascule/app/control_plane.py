@@ -60,12 +60,24 @@ class ControlPlane:
         self.metrics.turned_away(event.code)
         say_refused(event)
 
-    def unwritable(self) -> str | None:
-        """Say what cannot be written now, if anything."""
+    def troubles(self) -> dict[str, str]:
+        """Say what cannot be written now, by code."""
         registry, kept = self.stores.service.refusal, self.stores.kept
-        words = None if registry is None else f"the registry cannot be written to: {registry}"
-        trouble = None if kept is None else kept.trouble
-        return "; ".join(filter(None, (words, trouble))) or None
+        found: dict[str, str | None] = {
+            "registry_unwritable": registry and f"the registry cannot be written to: {registry}",
+            "ledger_unwritable": kept and kept.trouble,
+        }
+        return {code: words for code, words in found.items() if words is not None}
+
+    def unready(self) -> str | None:
+        """Say why somebody else should be asked, if so.
+
+        A PostgreSQL that is away is away for all who share it: they serve on without it.
+        """
+        troubles = self.troubles()
+        if self.stores.shared is not None:
+            troubles.pop("registry_unwritable", None)
+        return "; ".join(troubles.values()) or None
 
 
 @contextmanager
@@ -151,7 +163,7 @@ def process_routes(plane: ControlPlane, health: Callable[[], Health]) -> list[Gu
     """Return the routes that are about the process itself, whatever it serves."""
     return [
         *instance_routes(plane.data),
-        *health_routes(health, plane.metrics, plane.unwritable),
+        *health_routes(health, plane.metrics, plane.unready),
         *reference_routes(),
     ]
 

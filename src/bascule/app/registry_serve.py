@@ -71,7 +71,7 @@ def registry_only(plane: ControlPlane) -> list[GuardedRoute]:
     service = plane.stores.service
 
     def health() -> Health:
-        return health_of(service.view.revision, (), following=True)
+        return health_of(service.view.revision, (), following=True, troubles=plane.troubles())
 
     def position() -> Position:
         return Position(service.view.store_id, service.view.revision)

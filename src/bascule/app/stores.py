@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -29,6 +30,9 @@ from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.secrets import Secrets, open_secrets
 from bascule.model.task import TaskRecord
+
+if TYPE_CHECKING:
+    from bascule.db.postgres import Postgres
 
 
 class Demo(Struct, frozen=True):
@@ -54,6 +58,8 @@ class Stores:
     #: The ledger on disk, if there is one.
     kept: SqliteLedger | None = None
     approvals: Approvals | None = None
+    #: The PostgreSQL that this process shares with others, if it does.
+    shared: Postgres | None = None
     #: Turns that wait for approval; in memory at the chat door where there is none.
     parked: ParkedTurns | None = None
 

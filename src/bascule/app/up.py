@@ -207,7 +207,9 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
 
     def health() -> Health:
         states = (status.state for status in bridge.statuses())
-        return health_of(follower.revision, states, following=follower.state == "ok")
+        following = follower.state == "ok"
+        troubles = parts.plane.troubles()
+        return health_of(follower.revision, states, following=following, troubles=troubles)
 
     node = LocalNode(bridge, SYSTEM_CLOCK, catch_up=follower.catch_up)
     bridge.metrics.gateway = gateway = Gateway(parts.sessions, stores.tokens.key_for)
