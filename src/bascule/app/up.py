@@ -198,7 +198,7 @@ async def _serve(settings: Settings, stores: Stores, announce: Announce, orders:
                     stores.approvals.stop()
                 say(logger, logging.INFO, "stopping: no new requests, calls under way may end")
     with suppress(StoreUnavailable):  # what it said last is replaced at the next start
-        await stores.service.forget_node(NODE_NAME)
+        await stores.service.standing.forget_node(NODE_NAME)
 
 
 @asynccontextmanager
@@ -243,7 +243,7 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
             stores=stores,
             bridge=bridge,
             sessions=sessions,
-            follower=Follower(LocalSource(service, SYSTEM_CLOCK, live.note_report), bridge),
+            follower=Follower(LocalSource(service, SYSTEM_CLOCK), bridge),
             backends=backends,
             data=Path(settings.data_dir),
             links=Links(tokens),
