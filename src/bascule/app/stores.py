@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -22,13 +23,17 @@ from bascule.audit.log_lines import LoggedLedger
 from bascule.audit.parked_turns import LedgerTurns, MemoryTurns, ParkedTurns
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.auth.keys import derived
-from bascule.auth.token_store import KEY_NAME, open_tokens
-from bascule.auth.tokens import Tokens, server_key
+from bascule.auth.server_key import KEY_NAME, server_key
+from bascule.auth.token_store import open_tokens
+from bascule.auth.tokens import Tokens
 from bascule.control.envelope import OuterKey
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.secrets import Secrets, open_secrets
 from bascule.model.task import TaskRecord
+
+if TYPE_CHECKING:
+    from bascule.db.postgres import Postgres
 
 
 class Demo(Struct, frozen=True):
@@ -54,6 +59,8 @@ class Stores:
     #: The ledger on disk, if there is one.
     kept: SqliteLedger | None = None
     approvals: Approvals | None = None
+    #: The PostgreSQL that this process shares with others, if it does.
+    shared: Postgres | None = None
     #: Turns that wait for approval; in memory at the chat door where there is none.
     parked: ParkedTurns | None = None
 
@@ -66,7 +73,7 @@ class Stores:
 @asynccontextmanager
 async def open_stores(
     settings: Settings,
-    demo: Demo,
+    demo: Demo | None,
     problems: Callable[[Sequence[str]], None],
     *,
     new_registry: bool = False,
@@ -84,8 +91,8 @@ async def open_stores(
         tokens.note = quiet.note
         if not new_registry:
             refuse_lost_registry(data, await tokens.records())
-        folder = await asyncio.to_thread(demo.write, data)
-        task = DemoTask(demo.task, data, empty=demo.empty)
+        folder = None if demo is None else await asyncio.to_thread(demo.write, data)
+        task = None if demo is None else DemoTask(demo.task, data, empty=demo.empty)
         store = await SqliteStore(data / STORE_FILE).open()
         note_registry(data)
         service = await stack.enter_async_context(open_registry(store))
@@ -101,9 +108,11 @@ async def open_stores(
         published = await publish_backends(service, settings.backends)
         if published.problems:
             problems(published.problems)
-        await task.adopt(service)
+        if task is not None:
+            await task.adopt(service)
         await files.start()
-        await task.make(service)
+        if task is not None:
+            await task.make(service)
         yield Stores(
             service=service,
             files=files,
