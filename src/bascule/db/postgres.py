@@ -240,6 +240,8 @@ async def _cut(connection: Connection, asking: asyncio.Future[T]) -> None:
     if not asking.done():
         asking.cancel()
         await asyncio.wait({asking}, timeout=_NOTICE_SECONDS)
+    if asking.done() and not asking.cancelled():
+        asking.exception()  # whoever was cancelled does not ask for it, and the loop complains
 
 
 async def _transaction(connection: Connection, work: Work[T], begin: str) -> T:
