@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.postgres.cluster import Cluster
 from tests.waits import blocked_until
 
-#: It outlives this process, which would complain of one that nobody holds.
+#: Nobody waits for a keeper: it ends after those who started it.
 _keepers: list[subprocess.Popen[bytes]] = []
 _USERS, _STARTING, _READY, _REFUSED = "users", "starting", "ready", "refused"
 
