@@ -83,7 +83,7 @@ async def up(
                 works = _works(parts, orders)
                 await serve(settings, stores, app, works, announce, orders)
             with suppress(StoreUnavailable):  # what it said last is replaced at the next start
-                await stores.service.forget_node(NODE_NAME)
+                await stores.service.forget_node(stores.node)
         say(logger, logging.INFO, "ended")
 
 
