@@ -115,7 +115,7 @@ class DirectoryBacking:
             refuse_lost_registry(self._data, await tokens.records())
         store = await SqliteStore(self._data / STORE_FILE).open()
         note_registry(self._data)
-        async with open_registry(store) as service:
+        async with open_registry(store, reports=store.reports) as service:
             yield service
 
     def secrets(
