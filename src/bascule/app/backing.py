@@ -6,6 +6,7 @@ its servers. ``postgres_backing.py`` is imported only where a DSN is set.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -78,6 +79,7 @@ async def open_backing(
     postgres = postgres_at(store.dsn, listen_dsn=store.listen_dsn)
     from bascule.app.postgres_backing import PostgresBacking  # noqa: PLC0415 - with its driver
 
+    await asyncio.to_thread(data.mkdir, mode=0o700, parents=True, exist_ok=True)
     await postgres.open()
     try:
         yield PostgresBacking(settings, postgres)
