@@ -66,6 +66,7 @@ _NEWER = f"""
     ORDER BY token.revision"""  # noqa: S608 - a constant
 _RAISE_FLOOR = f"""UPDATE bascule_token_head SET floor = revision - {KEPT_ENDS}
     WHERE revision - floor > {2 * KEPT_ENDS} RETURNING floor"""  # noqa: S608 - a constant
+_FORGET_KEY = "UPDATE bascule_token_head SET fingerprint = NULL"
 _FORGET_ENDS = "DELETE FROM bascule_tokens WHERE digest IS NULL AND revision <= $1"
 
 
@@ -319,8 +320,8 @@ async def _agreed_key(store: PostgresTokenStore, path: Path, where: str) -> byte
 def _how_to_agree(path: Path, where: str) -> str:
     return (
         f"the replicas on {where} share one key: copy the {KEY_NAME} of another to {path} (mode "
-        f"0600), or give it in {VARIABLE}. If it is lost, so are the tokens: have the database do "
-        "UPDATE bascule_token_head SET fingerprint = NULL, and make them again"
+        f"0600), or give it in {VARIABLE}. If it is lost, so are the tokens: {_FORGET_KEY}, and "
+        "make them again"
     )
 
 
