@@ -243,7 +243,9 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
             stores=stores,
             bridge=bridge,
             sessions=sessions,
-            follower=Follower(LocalSource(service, SYSTEM_CLOCK, live.note_report), bridge),
+            follower=Follower(
+                LocalSource(service, SYSTEM_CLOCK, live.note_report), bridge, own_registry=True
+            ),
             backends=backends,
             data=Path(settings.data_dir),
             links=Links(tokens),

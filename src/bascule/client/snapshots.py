@@ -43,15 +43,15 @@ class RegistrySnapshots:
     async def snapshot(self, known: Snapshot | None = None) -> Snapshot:
         """Return everything at the newest revision, in one request; ``known`` if it is that.
 
-        Raise HistoryParted where ``known`` is not in its past, though the store is the same.
+        Raise HistoryParted where ``known`` is not in its past, and only the registry can tell.
         """
         etag = {} if known is None else {"If-None-Match": f'"{known.position}"'}
         answer = await self._api.request("GET", SNAPSHOT, headers=etag)
         if known is not None and answer.status == _UNCHANGED:
             return known
         body = self._api.shaped(answer.body, SnapshotBody)
-        if known is not None and not body.follows and known.store_id == body.store_id:
-            raise HistoryParted(known.position, Position(body.store_id, body.revision, body.mark))
+        if known is not None and not body.follows:
+            _refuse_parted(known.position, Position(body.store_id, body.revision, body.mark))
         records = {
             **_records("server", body.servers),
             **_records("task", body.tasks),
@@ -86,6 +86,12 @@ class RegistrySnapshots:
                 if place is not None and place.revision == said.revision:
                     yield SnapshotChange(place.store_id, place.revision, records, place.mark)
                     records = {}
+
+
+def _refuse_parted(known: Position, found: Position) -> None:
+    """Raise HistoryParted for a later revision of the same store; other cases can be seen."""
+    if known.store_id == found.store_id and known.revision < found.revision:
+        raise HistoryParted(known, found)
 
 
 def _entries(said: WatchEvent) -> Records:
