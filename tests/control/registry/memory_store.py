@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 from msgspec.structs import replace
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry.errors import Compacted, HeadMoved
 from bascule.control.registry.history_clock import SteadyClock
-from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import (
     MAX_PROPOSALS,
     Author,
@@ -21,6 +21,7 @@ from bascule.control.registry.store import (
     Retention,
     View,
     Write,
+    Writer,
     change_of,
     effective_writes,
     new_mark,
@@ -39,7 +40,6 @@ class MemoryStore:
         self._newest = self._oldest
         self._log: list[Change] = []
         self._listeners: list[Callable[[Change], None]] = []
-        self._reports: dict[str, NodeReport] = {}
         self._pairs: frozenset[Pair] = frozenset()
         self._proposals: dict[Key, Proposal] = {}
 
@@ -61,6 +61,13 @@ class MemoryStore:
     def listen(self, listener: Callable[[Change], None]) -> None:
         """Call ``listener`` for every change."""
         self._listeners.append(listener)
+
+    async def watch_others(self, ring: Callable[[], None]) -> None:
+        """Return: there are no others."""
+
+    def reserved(self) -> AbstractAsyncContextManager[Writer]:
+        """Reserve nothing: there are no others."""
+        return nullcontext(self.write)
 
     async def head(self) -> Head:
         """Return where the store is."""
@@ -155,18 +162,6 @@ class MemoryStore:
     async def withdraw(self, key: Key) -> None:
         """Forget what is proposed for a record."""
         self._proposals.pop(key, None)
-
-    async def report(self, report: NodeReport) -> None:
-        """Keep what a node says."""
-        self._reports[report.node] = report
-
-    async def forget_node(self, node: str) -> None:
-        """Drop what a node said."""
-        self._reports.pop(node, None)
-
-    async def reports(self) -> tuple[NodeReport, ...]:
-        """Return what the nodes say."""
-        return tuple(self._reports[node] for node in sorted(self._reports))
 
     async def close(self) -> None:
         """Do nothing: there is nothing to let go of."""
