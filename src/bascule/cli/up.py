@@ -30,7 +30,7 @@ from bascule.app.up import Demo, Orders, up
 from bascule.asgi.serve import CannotServe, NeedsTls
 from bascule.cli.command import ALLOW_EGRESS, run_async, show, warn
 from bascule.cli.command_line import typed
-from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
+from bascule.cli.configuration import CONFIG, DATA_DIR, DSN, read_settings
 from bascule.cli.failures import complain, error_lines, error_object
 from bascule.cli.page_link import page_link
 from bascule.cli.parser import ENVIRONMENT, Parser, declared, many, option, switch
@@ -79,6 +79,7 @@ _OPTIONS = (
     DATA_DIR,
     CONFIG,
     SECRETS_KEY_FD,
+    DSN,
     option("--host", "ADDRESS", "the address to listen on (127.0.0.1)"),
     option("--port", "PORT", "the port for HTTP (7070); 0 selects a free one", type=int),
     option("--registry-dir", "DIR", "records to load, one per file"),
