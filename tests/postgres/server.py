@@ -48,14 +48,16 @@ def _joined(folder: Path) -> str:
 
 
 def _start(folder: Path) -> None:
-    subprocess.Popen(
-        [sys.executable, "-m", "tests.postgres.server", str(folder)],
-        cwd=Path(__file__).parents[2],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=(folder / "keeper").open("wb"),
-        start_new_session=True,
-    )
+    with (folder / "keeper").open("wb") as log:
+        subprocess.run(
+            [sys.executable, "-m", "tests.postgres.server", str(folder)],
+            check=True,
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=True,
+        )
     blocked_until(lambda: (folder / _READY).exists() or (folder / _REFUSED).exists())
     if (folder / _REFUSED).exists():
         raise RuntimeError((folder / _REFUSED).read_text(encoding="utf-8"))
@@ -81,5 +83,5 @@ def _keep(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and os.fork() == 0:  # whoever started this need not wait for its end
     _keep(Path(sys.argv[1]))

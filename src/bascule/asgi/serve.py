@@ -185,9 +185,7 @@ async def _address(host: str, port: int) -> tuple[int, tuple[Any, ...]]:
         raise CannotServe("give an address to listen on")
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise CannotServe(f"{host} is not an address of this machine: {error}") from error
     return found[0][0], found[0][4]

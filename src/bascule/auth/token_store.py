@@ -39,6 +39,8 @@ _FIRST: Migration = (
         created_at REAL NOT NULL, expires_at REAL
     ) STRICT""",
 )
+#: How many forms the file has had.
+NEWEST_FORM = 4
 #: Links and pages; the seals of rows that are neither fit as they are.
 _FOURTH: Migration = (
     "ALTER TABLE tokens ADD COLUMN grants TEXT",
