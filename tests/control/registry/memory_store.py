@@ -21,6 +21,7 @@ from bascule.control.registry.store import (
     Write,
     change_of,
     effective_writes,
+    new_mark,
     refuse_unreachable,
 )
 from bascule.policy.pairs import Pair
@@ -32,7 +33,7 @@ class MemoryStore:
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._age = SteadyClock(clock)
-        self._oldest = View(secrets.token_hex(8), 0, {})  # the state at the floor
+        self._oldest = View(secrets.token_hex(8), 0, {}, new_mark())  # the state at the floor
         self._newest = self._oldest
         self._log: list[Change] = []
         self._listeners: list[Callable[[Change], None]] = []
@@ -51,7 +52,8 @@ class MemoryStore:
 
     async def head(self) -> Head:
         """Return where the store is."""
-        return Head(self._newest.store_id, self._newest.revision, self._oldest.revision)
+        now = self._newest
+        return Head(now.store_id, now.revision, self._oldest.revision, now.mark, now.predecessor)
 
     async def view(self, revision: int | None = None) -> View:
         """Return every object, now or at an older revision."""
@@ -77,6 +79,7 @@ class MemoryStore:
             revision=self._newest.revision + 1,
             at=self._clock.now(),
             by=by,
+            mark=new_mark(),
         )
         self._log.append(change)
         self._newest = self._newest.after(change)
@@ -95,6 +98,12 @@ class MemoryStore:
         """Return the changes that are kept below a revision, the newest first."""
         found = [c for c in reversed(self._log) if before is None or c.revision < before]
         return tuple(found[:limit])
+
+    async def mark_at(self, revision: int) -> str | None:
+        """Return the mark of a revision; None where that is not kept."""
+        if revision == self._oldest.revision:
+            return self._oldest.mark
+        return next((one.mark for one in self._log if one.revision == revision), None)
 
     async def compact(self, retention: Retention) -> int:
         """Forget what is too old."""

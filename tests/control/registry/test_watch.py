@@ -55,7 +55,7 @@ async def test_a_watch_of_some_kinds_hears_of_those_alone_and_keeps_up(service: 
     [event] = await take(events, 1)
     assert (event.revision, names(event)) == (3, [("task", "review", True)])
     await rename(service, 2)
-    assert await idle(events, service) == Bookmark(5)
+    assert await idle(events, service) == Bookmark(5, service.view.mark)
 
 
 @pytest.mark.requirement("registry:watch:bookmarks")
@@ -68,7 +68,7 @@ async def test_an_idle_watch_carries_bookmarks(store: Store, clock: FakeClock):
         assert not waiting.done()
         await clock.advance(1)
         async with asyncio.timeout(SOON_SECONDS):
-            assert await waiting == Bookmark(1)
+            assert await waiting == Bookmark(1, service.view.mark)
         # A watch that has just spoken needs none.
         await rename(service, 1)
         [event] = await take(events, 1)

@@ -2,6 +2,7 @@
 
 ``changes`` has every version of every object above the floor, and at the floor the last one of
 each, so that any revision that is kept can be read back whole. ``objects`` has what is current.
+``revisions`` has the marks, and ``meta`` that of the floor.
 ``bascule.db.sqlite`` runs each closure as one transaction.
 """
 
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry.errors import Compacted, HeadMoved
@@ -36,9 +38,19 @@ from bascule.control.registry.store import (
     Write,
     change_of,
     effective_writes,
+    new_mark,
     refuse_unreachable,
 )
-from bascule.db.sqlite import Commit, Database, Migration, Synchronous, backup, plain_commit
+from bascule.db.sqlite import (
+    Commit,
+    Database,
+    Migration,
+    Synchronous,
+    backup,
+    migrate,
+    plain_commit,
+    read_only,
+)
 from bascule.model.kinds import Kind
 from bascule.model.status import ServerStatus
 
@@ -70,6 +82,13 @@ MIGRATIONS: tuple[Migration, ...] = (
         ) STRICT""",
     ),
     TABLES,
+    (
+        "ALTER TABLE revisions ADD COLUMN mark TEXT NOT NULL DEFAULT ''",
+        "UPDATE revisions SET mark = lower(hex(randomblob(8)))",
+        "ALTER TABLE meta ADD COLUMN floor_mark TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE meta ADD COLUMN predecessor TEXT NOT NULL DEFAULT ''",
+        "UPDATE meta SET floor_mark = lower(hex(randomblob(8)))",
+    ),
 )
 Row: TypeAlias = tuple[Kind, str, str, int, float, str | None]
 _OBJECT = "kind, id, body, revision, updated_at, owner"
@@ -120,9 +139,10 @@ class SqliteStore(SqliteProposals):
             head = _head(connection)
             if revision is None:
                 rows = connection.execute(f"SELECT {_OBJECT} FROM objects")  # noqa: S608 - a constant
-                return _view(head.store_id, head.revision, rows)
+                return _view(head, rows)
             refuse_unreachable(revision, head)
-            return _view(head.store_id, revision, connection.execute(_AT, (revision,)))
+            then = replace(head, revision=revision, mark=_mark_at(connection, revision) or "")
+            return _view(then, connection.execute(_AT, (revision,)))
 
         return await self._database.read(work)
 
@@ -146,7 +166,11 @@ class SqliteStore(SqliteProposals):
             if not effective:
                 return None
             change = change_of(
-                (write for write, _ in effective), revision=head.revision + 1, at=at, by=by
+                (write for write, _ in effective),
+                revision=head.revision + 1,
+                at=at,
+                by=by,
+                mark=new_mark(),
             )
             _insert(connection, change, {write.key: body for write, body in effective})
             return change
@@ -169,6 +193,10 @@ class SqliteStore(SqliteProposals):
         top = 2**63 - 1 if before is None else before
         where = "revision < ? ORDER BY revision DESC"
         return await self._database.read(lambda c: _changes(c, where, top, limit))
+
+    async def mark_at(self, revision: int) -> str | None:
+        """Return the mark of a revision; None where that is not kept."""
+        return await self._database.read(lambda c: _mark_at(c, revision))
 
     async def compact(self, retention: Retention) -> int:
         """Forget what is too old."""
@@ -205,21 +233,43 @@ def restore(source: Path, target: Path) -> str:
     """Put a backup in place of a store that is not open; return its new ``store_id``.
 
     The store is another one from now on: revisions may go back, so nobody may go on from one of
-    the old store as if it were the same.
+    the old store as if it were the same. It names the one that it replaces, so that those who
+    follow that one may take it.
     """
+    replaced = _store_id(target) or _store_id(source)
     for leftover in ("-wal", "-shm"):
         target.with_name(target.name + leftover).unlink(missing_ok=True)
     with closing(sqlite3.connect(source)) as kept:
         backup(kept, target)
     store_id = secrets.token_hex(8)
-    with closing(sqlite3.connect(target)) as restored, restored:
-        restored.execute("UPDATE meta SET store_id = ?", (store_id,))
+    with closing(sqlite3.connect(target, isolation_level=None)) as restored:
+        migrate(restored, target, MIGRATIONS)
+        query = "UPDATE meta SET store_id = ?, predecessor = ?"
+        restored.execute(query, (store_id, replaced))
+    return store_id
+
+
+def _store_id(path: Path) -> str:
+    """Return which store a file has; nothing for one that is gone or cannot be read."""
+    try:
+        with closing(read_only(path)) as connection:
+            [store_id] = connection.execute("SELECT store_id FROM meta").fetchone()
+    except sqlite3.Error:
+        return ""
     return store_id
 
 
 def _head(connection: sqlite3.Connection) -> Head:
-    row = connection.execute("SELECT store_id, revision, floor FROM meta").fetchone()
-    return Head(*row)
+    row = connection.execute("SELECT store_id, revision, floor, predecessor FROM meta").fetchone()
+    store_id, revision, floor, predecessor = row
+    return Head(store_id, revision, floor, _mark_at(connection, revision) or "", predecessor)
+
+
+def _mark_at(connection: sqlite3.Connection, revision: int) -> str | None:
+    query = """SELECT mark FROM revisions WHERE revision = ?1
+        UNION ALL SELECT floor_mark FROM meta WHERE floor = ?1"""
+    row = connection.execute(query, (revision,)).fetchone()
+    return None if row is None else row[0]
 
 
 def _current(connection: sqlite3.Connection, key: Key) -> Current | None:
@@ -228,9 +278,9 @@ def _current(connection: sqlite3.Connection, key: Key) -> Current | None:
     return None if row is None else Current(*row)
 
 
-def _view(store_id: str, revision: int, rows: Iterable[Row]) -> View:
-    objects = [_stored(*row) for row in rows]
-    return View(store_id, revision, {stored.key: stored for stored in objects})
+def _view(at: Head, rows: Iterable[Row]) -> View:
+    objects = {stored.key: stored for stored in (_stored(*row) for row in rows)}
+    return View(at.store_id, at.revision, objects, at.mark, at.predecessor)
 
 
 def _stored(
@@ -243,8 +293,8 @@ def _stored(
 def _insert(connection: sqlite3.Connection, change: Change, bodies: dict[Key, str | None]) -> None:
     connection.execute("UPDATE meta SET revision = ?", (change.revision,))
     connection.execute(
-        "INSERT INTO revisions VALUES (?, ?, ?, ?)",
-        (change.revision, change.at, change.actor, change.note),
+        "INSERT INTO revisions VALUES (?, ?, ?, ?, ?)",
+        (change.revision, change.at, change.actor, change.note, change.mark),
     )
     for entry in change.entries:
         owner = None if entry.stored is None else entry.stored.owner
@@ -259,13 +309,18 @@ def _insert(connection: sqlite3.Connection, change: Change, bodies: dict[Key, st
 def _changes(
     connection: sqlite3.Connection, where: str, bound: int, limit: int
 ) -> tuple[Change, ...]:
-    query = f"SELECT revision, at, actor, note FROM revisions WHERE {where} LIMIT ?"  # noqa: S608 - both callers give a constant
+    query = f"SELECT revision, at, actor, note, mark FROM revisions WHERE {where} LIMIT ?"  # noqa: S608 - both callers give a constant
     found = connection.execute(query, (bound, limit)).fetchall()
     return tuple(
         Change(
-            revision=revision, at=at, actor=actor, note=note, entries=_entries(connection, revision)
+            revision=revision,
+            at=at,
+            actor=actor,
+            note=note,
+            entries=_entries(connection, revision),
+            mark=mark,
         )
-        for revision, at, actor, note in found
+        for revision, at, actor, note, mark in found
     )
 
 
@@ -295,8 +350,9 @@ def _compact(connection: sqlite3.Connection, keep: int, cutoff: float) -> int:
         (floor,),
     )
     connection.execute("DELETE FROM changes WHERE revision <= ? AND body IS NULL", (floor,))
+    mark = _mark_at(connection, floor)
+    connection.execute("UPDATE meta SET floor = ?, floor_mark = ?", (floor, mark))
     connection.execute("DELETE FROM revisions WHERE revision <= ?", (floor,))
-    connection.execute("UPDATE meta SET floor = ?", (floor,))
     return floor
 
 

@@ -8,6 +8,7 @@ store, ``service.py`` plans what is written.
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
@@ -20,7 +21,7 @@ from bascule.control.registry.status import NodeReport
 from bascule.model.json import JsonObject
 from bascule.model.kinds import PLATFORM, Kind, Record
 from bascule.model.platform import PlatformRecord
-from bascule.model.snapshot import Snapshot, SnapshotChange
+from bascule.model.snapshot import Position, Snapshot, SnapshotChange
 from bascule.policy.pairs import Pair
 
 Key: TypeAlias = tuple[Kind, str]
@@ -144,18 +145,28 @@ class Bookmark(Struct, frozen=True):
     """Nothing to say, but that everything up to this revision has been said."""
 
     revision: int
+    mark: str = ""
 
 
 Event: TypeAlias = Change | Bookmark
 
 
 class Head(Struct, frozen=True):
-    """Where a store is: its identity, its newest revision, and the oldest it can go back to."""
+    """Where a store is: its identity, its newest revision, and the oldest it can go back to.
+
+    ``predecessor`` is the store that it replaced when it was restored; empty for one that was not.
+    """
 
     store_id: str
     revision: int
     floor: int
     mark: str = ""
+    predecessor: str = ""
+
+    @property
+    def position(self) -> Position:
+        """Return the place of the newest revision."""
+        return Position(self.store_id, self.revision, self.mark)
 
 
 class View(Struct, frozen=True):
@@ -165,6 +176,12 @@ class View(Struct, frozen=True):
     revision: int
     objects: Mapping[Key, Stored]
     mark: str = ""
+    predecessor: str = ""
+
+    @property
+    def position(self) -> Position:
+        """Return where in the store's history it is."""
+        return Position(self.store_id, self.revision, self.mark)
 
     def get(self, kind: Kind, key: str) -> Stored | None:
         """Return one object."""
@@ -199,7 +216,7 @@ class View(Struct, frozen=True):
                 objects.pop(entry.key, None)
             else:
                 objects[entry.key] = entry.stored
-        return View(self.store_id, change.revision, objects)
+        return replace(self, revision=change.revision, objects=objects, mark=change.mark)
 
     def planned(self, writes: Iterable[Write]) -> View:
         """Return the view that writes would lead to, as if they were revision ``revision + 1``."""
@@ -216,8 +233,8 @@ class View(Struct, frozen=True):
     def snapshot(self) -> Snapshot:
         """Return the records alone, as policy and nodes use them."""
         records = {key: stored.record for key, stored in self.objects.items()}
-        return Snapshot(store_id=self.store_id).after(
-            SnapshotChange(self.store_id, self.revision, records)
+        return Snapshot(store_id=self.store_id, predecessor=self.predecessor).after(
+            SnapshotChange(self.store_id, self.revision, records, self.mark)
         )
 
 
@@ -357,11 +374,25 @@ def _as_stored(write: Write, revision: int, at: float) -> Stored | None:
     return Stored(write.kind, write.id, write.record, revision, at, write.owner, write.extra)
 
 
-def change_of(writes: Iterable[Write], *, revision: int, at: float, by: Author) -> Change:
+def new_mark() -> str:
+    """Return a mark for a revision that is about to be."""
+    return secrets.token_hex(8)
+
+
+def change_of(
+    writes: Iterable[Write], *, revision: int, at: float, by: Author, mark: str = ""
+) -> Change:
     """Return writes as the change they make."""
     entries = [Entry(w.kind, w.id, _as_stored(w, revision, at)) for w in writes]
     entries.sort(key=lambda entry: entry.key)
-    return Change(revision=revision, at=at, actor=by.actor, note=by.note, entries=tuple(entries))
+    return Change(
+        revision=revision,
+        at=at,
+        actor=by.actor,
+        note=by.note,
+        entries=tuple(entries),
+        mark=mark,
+    )
 
 
 def refuse_unreachable(revision: int, head: Head) -> None:
