@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry.errors import Compacted, HeadMoved
@@ -19,6 +20,7 @@ from bascule.control.registry.store import (
     Retention,
     View,
     Write,
+    Writer,
     change_of,
     effective_writes,
     new_mark,
@@ -49,6 +51,13 @@ class MemoryStore:
     def listen(self, listener: Callable[[Change], None]) -> None:
         """Call ``listener`` for every change."""
         self._listeners.append(listener)
+
+    async def watch_others(self, ring: Callable[[], None]) -> None:
+        """Return: there are no others."""
+
+    def reserved(self) -> AbstractAsyncContextManager[Writer]:
+        """Reserve nothing: there are no others."""
+        return nullcontext(self.write)
 
     async def head(self) -> Head:
         """Return where the store is."""

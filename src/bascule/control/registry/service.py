@@ -17,7 +17,7 @@ from collections.abc import (
     Iterable,
     Sequence,
 )
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import TypeAlias
 
@@ -32,13 +32,13 @@ from bascule.control.registry.authority import refuse_ungoverned
 from bascule.control.registry.carryover import Brings
 from bascule.control.registry.errors import (
     AlreadyExists,
-    Conflict,
     HeadMoved,
     NotFound,
     NotOwned,
 )
 from bascule.control.registry.history import compare, way_back
 from bascule.control.registry.hub import CAPACITY, Hub
+from bascule.control.registry.loosenings import loosenings
 from bascule.control.registry.offload import apart
 from bascule.control.registry.plan import (
     Draft,
@@ -51,6 +51,7 @@ from bascule.control.registry.plan import (
 )
 from bascule.control.registry.status import CombinedStatus, NodeReport, all_combined
 from bascule.control.registry.store import (
+    PATIENCE,
     Author,
     Change,
     Event,
@@ -62,14 +63,14 @@ from bascule.control.registry.store import (
     Stored,
     View,
     Write,
-    effective_writes,
+    Writer,
 )
+from bascule.control.registry.written import Written
 from bascule.db.errors import StoreUnavailable
 from bascule.model.json import JsonObject
 from bascule.model.kinds import Kind
 from bascule.model.snapshot import Snapshot
 from bascule.policy.access import Catalogue
-from bascule.policy.loosening import loosened
 from bascule.wire.api.history import RevisionDiff
 from bascule.wire.api.imports import ImportMode
 
@@ -85,32 +86,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     bookmark_seconds: float = 10.0
     poll_seconds: float = 2.0
     compact_seconds: float = 300.0
-
-
-class Written(Struct, frozen=True):
-    """What a write led to. ``change`` is None when nothing differed from what was there.
-
-    ``revision`` is the registry's after the write; ``diff`` compares before and after;
-    ``problems`` are what was left out (loading only).
-    """
-
-    revision: int
-    change: Change | None
-    before: View
-    after: View
-    warnings: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-
-    def stored(self, kind: Kind, key: str) -> Stored:
-        """Return an object as the write left it."""
-        found = self.after.get(kind, key)
-        if found is None:
-            raise NotFound(kind, key)
-        return found
-
-    def diff(self, catalogue: Catalogue | None = None) -> RevisionDiff:
-        """Compare the registry before and after; ``catalogue`` has the tools that are known."""
-        return compare(self.before.snapshot(), self.after.snapshot(), catalogue=catalogue)
 
 
 class RegistryService:
@@ -129,6 +104,7 @@ class RegistryService:
         self._settings = settings or Settings()
         self._hub = Hub(store, view, capacity=self._settings.ring)
         self._writing = asyncio.Lock()
+        self._bell = asyncio.Event()
         #: What waits for an administrator.
         self.acceptance = Acceptance(store, clock)
         self._snapshot = view.snapshot()
@@ -314,32 +290,54 @@ class RegistryService:
         what files own: the loader, and adoption. ``size`` is how many records the plan is about:
         a large one is made beside the event loop. Without a write the store is not troubled.
         """
+        attempt = partial(self._attempt, plan, by, as_owner=as_owner, dry_run=dry_run, size=size)
         async with self._writing:
-            for _ in range(_ATTEMPTS):
-                before = self.view
-                largest = max(size, len(before.objects))
-                draft = await apart(largest, partial(_planned, plan, before, as_owner=as_owner))
-                refuse_ungoverned(before, draft.writes, by, dry_run=dry_run)
-                await self.acceptance.check(before, draft.writes, by, dry_run=dry_run)
-                if dry_run or not draft.writes:
-                    imagined = await apart(largest, partial(before.written, draft.writes))
-                    return self._advised(_written(None, before, imagined, draft), draft)
-                await self._note_loosening(before, draft.writes, by)
+            for lost in range(_ATTEMPTS):
                 try:
-                    change = await self._store.write(draft.writes, by, base=before.revision)
+                    async with self._turn(lost) as write:
+                        return await attempt(write)
                 except HeadMoved:
-                    await self._hub.catch_up()
                     continue
-                after = before if change is None else before.after(change)
-                return self._advised(_written(change, before, after, draft), draft)
         raise StoreUnavailable("the store is busy: other processes keep writing to it; try again")
+
+    @asynccontextmanager
+    async def _turn(self, lost: int) -> AsyncGenerator[Writer, None]:
+        """Race against other writers; after too many ``lost`` races, keep them waiting."""
+        reserved = self._store.reserved() if lost >= PATIENCE else nullcontext(self._store.write)
+        async with reserved as write:
+            if lost:
+                await self._hub.catch_up()
+            yield write
+
+    async def _attempt(
+        self,
+        plan: Callable[[View], Draft],
+        by: Author,
+        write: Writer,
+        *,
+        as_owner: bool,
+        dry_run: bool,
+        size: int,
+    ) -> Written:
+        before = self.view
+        largest = max(size, len(before.objects))
+        draft = await apart(largest, partial(_planned, plan, before, as_owner=as_owner))
+        refuse_ungoverned(before, draft.writes, by, dry_run=dry_run)
+        await self.acceptance.check(before, draft.writes, by, dry_run=dry_run)
+        if dry_run or not draft.writes:
+            imagined = await apart(largest, partial(before.written, draft.writes))
+            return self._advised(Written.of(None, before, imagined, draft), draft)
+        await self._note_loosening(before, draft.writes, by)
+        change = await write(draft.writes, by, base=before.revision)
+        after = before if change is None else before.after(change)
+        return self._advised(Written.of(change, before, after, draft), draft)
 
     async def _note_loosening(self, before: View, writes: Sequence[Write], by: Author) -> None:
         """Write down what is allowed after a write and was not before; raise LedgerUnavailable."""
         if self.note is None:
             return
         now = self._clock.now()
-        for act in await apart(len(writes), partial(_loosenings, before, writes, by, now)):
+        for act in await apart(len(writes), partial(loosenings, before, writes, by, now)):
             await self.note(act)
 
     async def proposals(self) -> tuple[Proposal, ...]:
@@ -423,7 +421,17 @@ class RegistryService:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._every(settings.bookmark_seconds, self._hub.tick))
             tasks.create_task(self._every(settings.poll_seconds, self.catch_up))
+            tasks.create_task(self._store.watch_others(self._bell.set))
+            tasks.create_task(self._answer_bell())
             tasks.create_task(self._every(settings.compact_seconds, self.compact))
+
+    async def _answer_bell(self) -> None:
+        """Take in what other processes write as soon as the store says so."""
+        while True:
+            await self._bell.wait()
+            self._bell.clear()
+            with suppress(StoreUnavailable):  # what was not heard is polled for
+                await self.catch_up()
 
     async def _every(self, seconds: float, work: Callable[[], object]) -> None:
         while True:
@@ -447,38 +455,6 @@ def _planned(plan: Callable[[View], Draft], before: View, *, as_owner: bool) -> 
         refuse_owned(before, draft.writes)
     refuse_conflicts(before, draft.writes)
     return draft
-
-
-def _loosenings(
-    before: View, writes: Sequence[Write], by: Author, now: float
-) -> list[PolicyLoosened]:
-    """Return what each write would allow that its record did not; nothing if it is to be refused.
-
-    Then the store refuses it too, or knows of a newer revision.
-    """
-    found = [(write, before.objects.get(write.key)) for write in writes]
-    named = [(w, loosened(None if old is None else old.record, w.record)) for w, old in found]
-    acts = [
-        PolicyLoosened(
-            timestamp=now,
-            by=by.actor,
-            revision=before.revision + 1,
-            kind=write.kind,
-            id=write.id,
-            changes=changes,
-        )
-        for write, changes in named
-        if changes
-    ]
-    try:
-        return acts if acts and effective_writes(writes, before.current) else []
-    except Conflict:
-        return []
-
-
-def _written(change: Change | None, before: View, after: View, draft: Draft) -> Written:
-    revision = before.revision if change is None else change.revision
-    return Written(revision, change, before, after, draft.warnings, draft.problems)
 
 
 @asynccontextmanager

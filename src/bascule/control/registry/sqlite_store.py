@@ -12,7 +12,7 @@ import asyncio
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from contextlib import AbstractAsyncContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TypeAlias
 
@@ -36,6 +36,7 @@ from bascule.control.registry.store import (
     Stored,
     View,
     Write,
+    Writer,
     change_of,
     effective_writes,
     new_mark,
@@ -127,6 +128,13 @@ class SqliteStore(SqliteProposals):
     def listen(self, listener: Callable[[Change], None]) -> None:
         """Call ``listener`` on the event loop for every change, in order."""
         self._listeners.append(listener)
+
+    async def watch_others(self, ring: Callable[[], None]) -> None:
+        """Return: a file tells nobody who writes it."""
+
+    def reserved(self) -> AbstractAsyncContextManager[Writer]:
+        """Reserve nothing: the few who share a file wait for each other in its queue."""
+        return nullcontext(self.write)
 
     async def head(self) -> Head:
         """Return where the store is."""

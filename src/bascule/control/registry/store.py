@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct
@@ -27,6 +28,8 @@ from bascule.policy.pairs import Pair
 Key: TypeAlias = tuple[Kind, str]
 #: What waits beyond this is forgotten, the oldest first.
 MAX_PROPOSALS = 50
+#: Whoever has lost so many races against other writers has the next turn.
+PATIENCE = 5
 
 
 class Keyed(Struct, frozen=True):
@@ -245,6 +248,14 @@ class Retention(Struct, frozen=True, kw_only=True):
     seconds: float = 90 * 86_400.0
 
 
+class Writer(Protocol):
+    """How a store is written (``Store.write``)."""
+
+    async def __call__(
+        self, writes: Sequence[Write], by: Author, *, base: int | None = None
+    ) -> Change | None: ...
+
+
 class Store(Protocol):
     """Where the registry is kept."""
 
@@ -255,6 +266,13 @@ class Store(Protocol):
 
     def listen(self, listener: Callable[[Change], None]) -> None:
         """Call ``listener`` on the event loop for every change, in order, before it is answered."""
+        ...
+
+    async def watch_others(self, ring: Callable[[], None]) -> None:
+        """Call ``ring`` whenever others may have written, until cancelled.
+
+        Return where nobody tells.
+        """
         ...
 
     async def head(self) -> Head:
@@ -272,6 +290,13 @@ class Store(Protocol):
 
         Raise HeadMoved when the store is not at ``base``, Conflict when an object is not at the
         revision its write expects, StoreUnavailable when nothing can be written.
+        """
+        ...
+
+    def reserved(self) -> AbstractAsyncContextManager[Writer]:
+        """Keep others from writing until what is yielded has written, if a store can do that.
+
+        It is for whoever loses race after race; the next write is theirs.
         """
         ...
 
