@@ -16,9 +16,7 @@ from bascule.auth.tokens import (
     SETUP_ID,
     MemoryTokenStore,
     Tokens,
-    server_key,
 )
-from bascule.db.private_files import KeyUnusable, write_private
 from bascule.errors import InvalidRecord
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import KEY
@@ -210,32 +208,7 @@ async def test_without_any_token_left_the_next_start_sets_up_anew(tmp_path: Path
     assert len(await store.records()) == 1
 
 
-def test_the_key_is_made_once_and_kept_private(tmp_path: Path):
-    path = tmp_path / "key"
-    key = server_key(path)
-    assert len(key) == 32
-    assert server_key(path) == key
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_of_two_processes_that_make_a_key_the_first_wins(tmp_path: Path):
-    path = tmp_path / "key"
-    write_private(path, b"1" * 32, replace=False)
-    write_private(path, b"2" * 32, replace=False)
-    assert server_key(path) == b"1" * 32
-    assert [entry.name for entry in tmp_path.iterdir()] == ["key"]
-
-
-def test_a_key_that_others_may_read_or_that_is_cut_is_refused(tmp_path: Path):
-    path = tmp_path / "key"
-    server_key(path)
-    path.chmod(0o640)
-    with pytest.raises(KeyUnusable, match="chmod 600"):
-        server_key(path)
-    path.chmod(0o600)
-    path.write_bytes(b"short")
-    with pytest.raises(KeyUnusable, match="not a key"):
-        server_key(path)
+def test_a_short_key_makes_no_tokens():
     with pytest.raises(ValueError, match="at least 32"):
         Tokens(MemoryTokenStore(), b"short", FakeClock())
 

@@ -22,8 +22,9 @@ from bascule.audit.log_lines import LoggedLedger
 from bascule.audit.parked_turns import LedgerTurns, MemoryTurns, ParkedTurns
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.auth.keys import derived
-from bascule.auth.token_store import KEY_NAME, open_tokens
-from bascule.auth.tokens import Tokens, server_key
+from bascule.auth.server_key import KEY_NAME, server_key
+from bascule.auth.token_store import open_tokens
+from bascule.auth.tokens import Tokens
 from bascule.control.envelope import OuterKey
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.sqlite_store import SqliteStore

@@ -19,18 +19,19 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from bascule.auth.file_state import FileState, Stamp
+from bascule.auth.server_key import HOW_TO_GIVE, KEY_NAME, TOKENS_NAME, server_key
 from bascule.auth.token_record import FORM_2_FIELDS, TokenKeys, TokenRecord
-from bascule.auth.tokens import Note, Tokens, server_key
+from bascule.auth.tokens import Note, Tokens
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.private_files import KeyUnusable, write_private
 from bascule.db.sqlite import Database, Migration
 
-FILE_NAME = "tokens.db"
-KEY_NAME = "server.key"
+FILE_NAME = TOKENS_NAME
 #: The administrator's token of the first start, until the first one of one's own.
 SETUP_NAME = "setup-token"
 #: There once ``tokens.db`` has sealed rows. From then on a file without seals is not taken: rows
-#: that somebody edited would get theirs, just by saying that the file is an old one.
+#: that somebody edited would get theirs, just by saying that the file is an old one. It holds the
+#: fingerprint of the key that the seals were made with.
 SEALED_NAME = "tokens.sealed"
 _FIRST: Migration = (
     """CREATE TABLE tokens (
@@ -76,10 +77,28 @@ class SqliteTokenStore:
         The rows of a file without seals get theirs, once in the life of a data directory.
         """
         migrations = (_FIRST, self._second(), self._third(), _FOURTH)
+        self._refuse_other_key()
         await self._database.open(migrations, outdated=self._outdated())
-        if not self._mark.exists():
-            write_private(self._mark, b"")
+        if self._marked() != self._keys.fingerprint:
+            write_private(self._mark, self._keys.fingerprint.encode())
         return self
+
+    def _refuse_other_key(self) -> None:
+        """Raise KeyUnusable where the seals in the file were made with another key."""
+        path = self._database.path
+        if self._marked() not in ("", self._keys.fingerprint) and path.exists():
+            raise KeyUnusable(
+                f"the key of this server is not the one that {path} was written under: "
+                f"{HOW_TO_GIVE}. If it is lost, so are the tokens: move {path} away and make them "
+                "again"
+            )
+
+    def _marked(self) -> str:
+        """Return which key there was at the last start; older versions did not say."""
+        try:
+            return self._mark.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
 
     def _second(self) -> Migration:
         return (

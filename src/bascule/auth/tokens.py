@@ -30,12 +30,13 @@ from msgspec.structs import replace
 from bascule.audit.events import Act, TokenEnded, TokenMade
 from bascule.audit.log_lines import say
 from bascule.auth.identity import Principal
+from bascule.auth.key_text import KEY_BYTES
 from bascule.auth.keys import KeyLabel, derived
-from bascule.auth.token_record import KEY_BYTES, TokenKeys, TokenRecord
+from bascule.auth.token_record import TokenKeys, TokenRecord
 from bascule.auth.token_request import TokenOptions, TokenRequest, refuse_unfit
 from bascule.clock import Clock
 from bascule.db.errors import StoreUnavailable
-from bascule.db.private_files import private_key, write_private
+from bascule.db.private_files import write_private
 from bascule.model.role import Role
 from bascule.wire.api.tokens import TokenShown, TokenState
 
@@ -450,8 +451,3 @@ def _principal(record: TokenRecord, role: Role) -> Principal:
         tasks=record.tasks,
         page=record.process is not None,
     )
-
-
-def server_key(path: Path) -> bytes:
-    """Return the key of this server, made on first use and kept in a private file."""
-    return private_key(path, KEY_BYTES)
