@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -30,6 +31,9 @@ from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.secrets import Secrets, open_secrets
 from bascule.model.task import TaskRecord
+
+if TYPE_CHECKING:
+    from bascule.db.postgres import Postgres
 
 
 class Demo(Struct, frozen=True):
@@ -55,6 +59,8 @@ class Stores:
     #: The ledger on disk, if there is one.
     kept: SqliteLedger | None = None
     approvals: Approvals | None = None
+    #: The PostgreSQL that this process shares with others, if it does.
+    shared: Postgres | None = None
     #: Turns that wait for approval; in memory at the chat door where there is none.
     parked: ParkedTurns | None = None
 
@@ -67,7 +73,7 @@ class Stores:
 @asynccontextmanager
 async def open_stores(
     settings: Settings,
-    demo: Demo,
+    demo: Demo | None,
     problems: Callable[[Sequence[str]], None],
     *,
     new_registry: bool = False,
@@ -85,8 +91,8 @@ async def open_stores(
         tokens.note = quiet.note
         if not new_registry:
             refuse_lost_registry(data, await tokens.records())
-        folder = await asyncio.to_thread(demo.write, data)
-        task = DemoTask(demo.task, data, empty=demo.empty)
+        folder = None if demo is None else await asyncio.to_thread(demo.write, data)
+        task = None if demo is None else DemoTask(demo.task, data, empty=demo.empty)
         store = await SqliteStore(data / STORE_FILE).open()
         note_registry(data)
         service = await stack.enter_async_context(open_registry(store))
@@ -102,9 +108,11 @@ async def open_stores(
         published = await publish_backends(service, settings.backends)
         if published.problems:
             problems(published.problems)
-        await task.adopt(service)
+        if task is not None:
+            await task.adopt(service)
         await files.start()
-        await task.make(service)
+        if task is not None:
+            await task.make(service)
         yield Stores(
             service=service,
             files=files,
