@@ -15,6 +15,7 @@ from bascule.control.registry.store import Store
 from bascule.db.postgres import Postgres
 from bascule.testing.clock import FakeClock
 from tests.control.registry.memory_store import MemoryStore
+from tests.control.registry.places import PLACES, Place, place_of
 from tests.postgres.databases import database
 
 
@@ -56,6 +57,14 @@ async def store(
     else:
         async with database() as dsn, postgres_store(dsn, clock) as store:
             yield store
+
+
+@pytest.fixture(params=list(PLACES))
+async def place(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
+) -> AsyncGenerator[Place, None]:
+    async with place_of(request.param, tmp_path, clock) as found:
+        yield found
 
 
 @pytest.fixture

@@ -43,6 +43,11 @@ class MemoryStore:
         self._pairs: frozenset[Pair] = frozenset()
         self._proposals: dict[Key, Proposal] = {}
 
+    def become(self, other: MemoryStore) -> None:
+        """Have what another store has, as if that were put in this one's place."""
+        self._oldest, self._newest = other._oldest, other._newest
+        self._log = list(other._log)
+
     @property
     def refusal(self) -> str | None:
         """Return None: memory takes every write."""

@@ -19,10 +19,9 @@ UNMARKED = 2
 
 
 async def rename(store: Store, count: int) -> None:
-    for number in range(count):
-        await store.write(
-            [write("fs", display_name=f"{(await store.head()).revision}.{number}")], BY
-        )
+    for _ in range(count):
+        name = f"after {(await store.head()).revision}"
+        await store.write([write("fs", display_name=name)], BY)
 
 
 @pytest.mark.requirement("registry:mark")

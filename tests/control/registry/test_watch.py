@@ -9,6 +9,7 @@ import pytest
 from bascule.control.registry.errors import Compacted, FutureRevision, StoreChanged
 from bascule.control.registry.service import RegistryService, Settings, open_registry
 from bascule.control.registry.store import Bookmark, Change, Retention, Store
+from bascule.model.snapshot import Position
 from bascule.testing.clock import FakeClock
 from tests.control.registry.build import BY, PLAIN, changes, idle, names, server, take
 from tests.waits import SOON_SECONDS
@@ -93,8 +94,8 @@ async def test_a_watch_from_the_future_or_of_another_store_is_refused(service: R
     with pytest.raises(FutureRevision):
         await service.watch(2)
     with pytest.raises(StoreChanged):
-        await service.watch(1, store_id="another")
-    assert await service.watch(1, store_id=service.view.store_id)
+        await service.watch(Position("another", 1))
+    assert await service.watch(Position(service.view.store_id, 1))
 
 
 async def test_a_restart_hands_on_the_revision_and_the_watch(store: Store, clock: FakeClock):

@@ -14,7 +14,6 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
-    Iterable,
     Sequence,
 )
 from contextlib import asynccontextmanager, nullcontext, suppress
@@ -54,7 +53,6 @@ from bascule.control.registry.store import (
     PATIENCE,
     Author,
     Change,
-    Event,
     Head,
     Key,
     Proposal,
@@ -112,6 +110,8 @@ class RegistryService:
         self.note: Note | None = None
         #: The tools that a node knows of, fit to be read, if one is joined to it.
         self.known_tools: Callable[[], Catalogue] = dict
+        #: Follow the changes after a position, and ask whether one is in the store's history.
+        self.watch, self.check = self._hub.watch, self._hub.check
         store.listen(self._hub.publish)
 
     # --- reading
@@ -128,7 +128,7 @@ class RegistryService:
 
     def snapshot(self) -> Snapshot:
         """Return the records at the newest revision, as policy and nodes use them."""
-        if self._snapshot.revision != self.view.revision:
+        if self._snapshot.position != self.view.position:
             self._snapshot = self.view.snapshot()
         return self._snapshot
 
@@ -142,12 +142,6 @@ class RegistryService:
         if found is None or found.id != key:
             raise NotFound(kind, key, self.view.objects)
         return found
-
-    async def watch(
-        self, since: int, *, kinds: Iterable[Kind] | None = None, store_id: str | None = None
-    ) -> AsyncGenerator[Event, None]:
-        """Follow the changes after a revision; see ``Hub.watch`` for what it raises."""
-        return await self._hub.watch(since, kinds=kinds, store_id=store_id)
 
     # --- writing
 
