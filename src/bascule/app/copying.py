@@ -27,6 +27,8 @@ Values: TypeAlias = tuple[Any, ...]
 Batch: TypeAlias = Sequence[Values]
 #: Told what is being done, in words.
 Told: TypeAlias = Callable[[str], None]
+#: Looks at what is to be copied, and raises NotCopied where that would be of no use.
+Check: TypeAlias = "Callable[[Rows], Awaitable[None]]"
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -111,49 +113,117 @@ class Copied(Struct, frozen=True, kw_only=True):
     tables: tuple[CopiedTable, ...]
 
 
-async def copied(source: Source, target: Target, told: Told) -> Copied:
-    """Copy everything, and read it back; raise NotCopied with nothing left behind."""
+class Copying:
+    """A copy from one place to another; ``told`` hears how it goes, ``check`` looks first."""
 
-    async def work(rows: Rows) -> Copied:
-        return await target.writing(lambda draft: _filled(source, target, rows, draft, told))
+    def __init__(
+        self,
+        source: Source,
+        target: Target,
+        *,
+        told: Told = lambda _: None,
+        check: Check | None = None,
+        without: frozenset[Part] = frozenset(),
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._told = told
+        self._check = check
+        self._without = without
 
-    return await source.reading(work)
+    async def run(self) -> Copied:
+        """Copy everything, and read it back; raise NotCopied with nothing left behind."""
+        return await self._source.reading(self._read)
 
+    async def _read(self, rows: Rows) -> Copied:
+        chosen = _Chosen(rows, self._without)
+        if self._check is not None:
+            self._told("looking at the keys")
+            await self._check(chosen)
+        return await self._target.writing(lambda draft: self._fill(chosen, draft))
 
-async def _filled(source: Source, target: Target, rows: Rows, draft: Draft, told: Told) -> Copied:
-    head = await _new_head(rows, lives=target.lives)
-    tables = [table for table in TABLES if table.part in rows.parts]
-    given = [await _passed(table, rows, draft, head, told) for table in tables]
-    _refuse_damaged(source, rows.digests, given)
-    for table, expected in zip(tables, given, strict=True):
-        told(f"reading back {table.title}")
-        found = await _digested(table, draft)
+    async def _fill(self, rows: Rows, draft: Draft) -> Copied:
+        head = await _new_head(rows, lives=self._target.lives)
+        tables = [table for table in TABLES if table.part in rows.parts]
+        given = [await self._pass(table, rows, draft, head) for table in tables]
+        self._refuse_damaged(rows.digests, given)
+        for table, expected in zip(tables, given, strict=True):
+            await self._read_back(table, draft, expected)
+        if "ledger" in rows.parts:
+            await self._verify(draft)
+        await draft.finish(given)
+        store_id, revision, _, _, predecessor = head
+        return Copied(
+            source=self._source.where,
+            target=self._target.where,
+            store_id=store_id,
+            predecessor=predecessor,
+            revision=revision,
+            tables=tuple(given),
+        )
+
+    async def _pass(self, table: Table, rows: Rows, draft: Draft, head: Values) -> CopiedTable:
+        """Write a table's rows as they are read; return what must be found there."""
+        digest = _Digest(table)
+        async for read in rows.read(table):
+            batch = [head] if table is HEAD else read
+            digest.take(batch)
+            await draft.add(table, batch)
+            self._told(f"copying {table.title}: {digest.rows} rows")
+        return digest.found()
+
+    def _refuse_damaged(self, noted: Mapping[str, str], given: Sequence[CopiedTable]) -> None:
+        for table in given:
+            if table.name != HEAD.title and noted.get(table.name, table.digest) != table.digest:
+                raise NotCopied(
+                    f"{self._source.where} is damaged: {table.name} is not what it was when the "
+                    "backup was made; take another"
+                )
+
+    async def _read_back(self, table: Table, draft: Rows, expected: CopiedTable) -> None:
+        self._told(f"reading back {table.title}")
+        digest = _Digest(table)
+        async for batch in draft.read(table):
+            digest.take(batch)
+        found = digest.found()
         if found != expected:
             raise NotCopied(
-                f"{table.title} in {target.where} has {found.rows} rows and is not what "
-                f"{source.where} has, {expected.rows} rows: nothing was copied; look at the disk"
+                f"{table.title} was written with {expected.rows} rows and read back from "
+                f"{self._target.where} with {found.rows} that are others: nothing was copied"
             )
-    if "ledger" in rows.parts:
-        await _verify(draft, source.where, told)
-    await draft.finish(given)
-    store_id, revision, _, _, predecessor = head
-    return Copied(
-        source=source.where,
-        target=target.where,
-        store_id=store_id,
-        predecessor=predecessor,
-        revision=revision,
-        tables=tuple(given),
-    )
 
-
-def _refuse_damaged(source: Source, noted: Mapping[str, str], given: Sequence[CopiedTable]) -> None:
-    for table in given:
-        if table.name != HEAD.title and noted.get(table.name, table.digest) != table.digest:
+    async def _verify(self, draft: Rows) -> None:
+        """Verify the chain of the ledger, as it was read back, against its own checkpoints."""
+        meta = {key: value async for batch in draft.read(LEDGER_META) for key, value in batch}
+        lines = [
+            line
+            async for batch in draft.read(CHECKPOINTS)
+            for *_, anchors in batch
+            for line in bytes(anchors).split(b"\n")
+        ]
+        problems, anchors = Problems(), AnchorWalk(lines, None, meta.get("ledger_id"))
+        walk = RowWalk(anchors.checked(problems), problems)
+        async for batch in draft.read(EVENTS):
+            self._told(f"verifying the chain of the ledger: {walk.rows} rows")
+            for row in batch:
+                walk.take((Row(*row), None))
+        cut = int(meta.get("base_number", 0)), bytes.fromhex(meta.get("base_hash", GENESIS.hex()))
+        walk.finish(cut, anchored=anchors.count > 0)
+        anchors.finish(problems)
+        for problem in problems.told:
             raise NotCopied(
-                f"{source.where} is damaged: {table.name} is not what it was when the backup was "
-                "made; take another"
+                f"the ledger of {self._source.where} does not verify (row {problem.row}: "
+                f"{problem.words}): nothing was copied; run bascule audit verify"
             )
+
+
+class _Chosen:
+    """The rows of a place without those of some parts."""
+
+    def __init__(self, rows: Rows, without: frozenset[Part]) -> None:
+        self.parts = rows.parts - without
+        self.digests = rows.digests
+        self.read = rows.read
 
 
 async def _new_head(rows: Rows, *, lives: bool) -> Values:
@@ -163,24 +233,6 @@ async def _new_head(rows: Rows, *, lives: bool) -> Values:
     if not lives:
         return store_id, revision, floor, mark, predecessor
     return secrets.token_hex(8), revision, floor, mark, store_id
-
-
-async def _passed(table: Table, rows: Rows, draft: Draft, head: Values, told: Told) -> CopiedTable:
-    """Write a table's rows as they are read; return what must be found there."""
-    digest = _Digest(table)
-    async for read in rows.read(table):
-        batch = [head] if table is HEAD else read
-        digest.take(batch)
-        await draft.add(table, batch)
-        told(f"copying {table.title}: {digest.rows} rows")
-    return digest.found()
-
-
-async def _digested(table: Table, rows: Rows) -> CopiedTable:
-    digest = _Digest(table)
-    async for batch in rows.read(table):
-        digest.take(batch)
-    return digest.found()
 
 
 class _Digest:
@@ -198,28 +250,3 @@ class _Digest:
 
     def found(self) -> CopiedTable:
         return CopiedTable(self._table.title, self.rows, self._hash.hexdigest())
-
-
-async def _verify(draft: Rows, source: str, told: Told) -> None:
-    """Verify the chain of the ledger, as it was read back, against its own checkpoints."""
-    meta = {key: value async for batch in draft.read(LEDGER_META) for key, value in batch}
-    lines = [
-        line
-        async for batch in draft.read(CHECKPOINTS)
-        for *_, anchors in batch
-        for line in bytes(anchors).split(b"\n")
-    ]
-    problems, anchors = Problems(), AnchorWalk(lines, None, meta.get("ledger_id"))
-    walk = RowWalk(anchors.checked(problems), problems)
-    async for batch in draft.read(EVENTS):
-        told(f"verifying the chain of the ledger: {walk.rows} rows")
-        for row in batch:
-            walk.take((Row(*row), None))
-    cut = int(meta.get("base_number", 0)), bytes.fromhex(meta.get("base_hash", GENESIS.hex()))
-    walk.finish(cut, anchored=anchors.count > 0)
-    anchors.finish(problems)
-    for problem in problems.told:
-        raise NotCopied(
-            f"the ledger of {source} does not verify (row {problem.row}: {problem.words}): "
-            "nothing was copied; run bascule audit verify"
-        )

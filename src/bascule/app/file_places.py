@@ -109,16 +109,17 @@ class DataDirectory:
 
     lives = True
 
-    def __init__(self, path: Path, *, served: bool = False) -> None:
+    def __init__(self, path: Path, *, served: bool = False, parts: Sequence[Part] = PARTS) -> None:
         self.path = path
         self.where = str(path)
         self._served = served
+        self._parts = parts
 
     # --- from here
 
     async def reading(self, work: Callable[[Rows], Awaitable[T]]) -> T:
         """Run a work over its files."""
-        there: list[Part] = [part for part in PARTS if _is_there(self.path / FILES[part])]
+        there: list[Part] = [part for part in self._parts if _is_there(self.path / FILES[part])]
         if "registry" not in there:
             raise NotCopied(f"{self.where} has no registry: {STORE_FILE} is missing or empty")
         with ExitStack() as stack:

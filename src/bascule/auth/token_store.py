@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import sqlite3
 import stat
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -159,7 +159,7 @@ class SqliteTokenStore:
         if stamp is not None and stamp == self._listed[0]:
             return self._listed[1]
         records = await self._database.read(
-            lambda connection: tuple(_record(row) for row in connection.execute(_ALL))
+            lambda connection: tuple(record_of_row(row) for row in connection.execute(_ALL))
         )
         self._listed = stamp, records
         return records
@@ -176,7 +176,7 @@ class SqliteTokenStore:
 
 def _by_digest(connection: sqlite3.Connection, digests: Iterable[bytes]) -> TokenRecord | None:
     rows = (connection.execute(_BY_DIGEST, (digest,)).fetchone() for digest in digests)
-    return next((_record(row) for row in rows if row is not None), None)
+    return next((record_of_row(row) for row in rows if row is not None), None)
 
 
 def _older_records(connection: sqlite3.Connection) -> list[TokenRecord]:
@@ -190,7 +190,7 @@ def _row(record: TokenRecord) -> tuple[object, ...]:
     return tuple({**asdict(record), "tasks": tasks}.values())
 
 
-def _record(row: sqlite3.Row) -> TokenRecord:
+def record_of_row(row: Sequence[Any]) -> TokenRecord:
     """Return a row as a record; what cannot be read stays as it is, and no seal fits it."""
     found = TokenRecord(**dict(zip(_FIELDS, row, strict=True)))
     flag: object = found.acts_for_users
