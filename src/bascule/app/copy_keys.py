@@ -27,10 +27,22 @@ KEY_FILES = (SERVER_KEY, SECRETS_KEY, LEDGER_KEY, HOOK_KEY)
 
 def carry_keys(source: Path, target: Path) -> None:
     """Put the keys of a data directory into another one that has none."""
+    if source == target:
+        return
     for name in (*KEY_FILES, SETUP_FILE):
         path = source / name
         if path.is_file():
             write_private(target / name, path.read_bytes(), replace=False)
+
+
+def server_key_of(folder: Path) -> bytes:
+    """Return the key that the tokens of a registry are checked with; raise NotCopied."""
+    key = given_key(folder / SERVER_KEY)
+    if key is None:
+        raise NotCopied(
+            f"{folder / SERVER_KEY} is missing, and no token is good without it: {HOW_TO_GIVE}"
+        )
+    return key
 
 
 class CopyKeys:
@@ -48,13 +60,7 @@ class CopyKeys:
             await self._check_secrets(rows)
 
     async def _check_tokens(self, rows: Rows) -> None:
-        key = given_key(self.folder / SERVER_KEY)
-        if key is None:
-            raise NotCopied(
-                f"{self.folder / SERVER_KEY} is missing, and no token is good without it: "
-                f"{HOW_TO_GIVE}"
-            )
-        keys = TokenKeys(key)
+        keys = TokenKeys(server_key_of(self.folder))
         records = [record_of_row(row[1:]) async for batch in rows.read(TOKENS) for row in batch]
         if records and not any(keys.fits(record) for record in records):
             raise NotCopied(

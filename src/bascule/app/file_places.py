@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
+from bascule.app.copy_keys import carry_keys, server_key_of
 from bascule.app.copy_tables import PARTS, Part, Sql, Table, sqlite_sql, sqlite_values
 from bascule.app.copying import Batch, CopiedTable, Draft, NotCopied, Rows
 from bascule.app.data_dir import STORE_FILE, unserved
@@ -20,7 +21,6 @@ from bascule.audit.journal import FOLDER as JOURNAL
 from bascule.audit.ledger_check import ledger_check
 from bascule.audit.ledger_file import FILE_NAME as LEDGER_FILE
 from bascule.audit.ledger_file import MIGRATIONS as LEDGER_FORMS
-from bascule.auth.server_key import KEY_NAME, given_key
 from bascule.auth.token_record import TokenKeys
 from bascule.auth.token_store import FILE_NAME as TOKENS_FILE
 from bascule.auth.token_store import NEWEST_FORM, SEALED_NAME, SqliteTokenStore
@@ -104,13 +104,22 @@ class DataDirectory:
     """A data directory, or what will be one.
 
     To be copied it must not be served: its files are as of one moment then. A backup may be made
-    meanwhile (``served``); each file is as of one moment.
+    meanwhile (``served``); each file is as of one moment. What is copied to here is used with the
+    keys of another directory (``keys``), which come along, or with its own.
     """
 
     lives = True
 
-    def __init__(self, path: Path, *, served: bool = False, parts: Sequence[Part] = PARTS) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        served: bool = False,
+        parts: Sequence[Part] = PARTS,
+        keys: Path | None = None,
+    ) -> None:
         self.path = path
+        self._keys = path if keys is None else keys
         self.where = str(path)
         self._served = served
         self._parts = parts
@@ -189,12 +198,7 @@ class DataDirectory:
 
     async def _make(self, folder: Path) -> None:
         """Make empty files of the newest form."""
-        key = given_key(self.path / KEY_NAME)
-        if key is None:
-            raise NotCopied(
-                f"{self.path / KEY_NAME} is missing: the tokens that are copied are checked with "
-                "it; put it there (mode 0600), or give it in BASCULE_SERVER_KEY"
-            )
+        key = server_key_of(self._keys)
         tokens = await SqliteTokenStore(folder / TOKENS_FILE, TokenKeys(key)).open()
         await tokens.close()
         ledger = Database(folder / LEDGER_FILE, check=ledger_check, shrinks=True)
@@ -210,6 +214,7 @@ class DataDirectory:
 
     def _take_places(self, folder: Path) -> None:
         """Move the files to their places, the registry last: then it is a data directory."""
+        carry_keys(self._keys, self.path)
         (folder / SEALED_NAME).replace(self.path / SEALED_NAME)
         for name in FILES.values():
             (folder / name).replace(self.path / name)
