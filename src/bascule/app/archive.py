@@ -38,13 +38,21 @@ class Archive:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.where = str(path)
+        self.digests: Mapping[str, str] = {}
+
+    async def fitted(self, rows: Rows) -> Rows:
+        """Return rows as they are: everything fits."""
+        return rows
 
     async def reading(self, work: Callable[[Rows], Awaitable[T]]) -> T:
         """Run a work over what was kept."""
         try:
             with closing(read_only(self.path)) as file:
                 self._refuse_foreign(file)
-                return await work(_ArchiveRows(self.where, file))
+                self.digests = dict(file.execute("SELECT name, digest FROM contents"))
+                parts = {name.partition(".")[0] for name in self.digests}
+                there: frozenset[Part] = frozenset(part for part in PARTS if part in parts)
+                return await work(_ArchiveRows(self.where, file, there))
         except sqlite3.Error as error:
             raise StoreUnavailable(f"{self.path} cannot be read: {error}") from error
 
@@ -68,7 +76,7 @@ class Archive:
             os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             with closing(sqlite3.connect(part, check_same_thread=False)) as file:
                 _make(file)
-                result = await work(_ArchiveRows(self.where, file))
+                result = await work(_ArchiveRows(self.where, file, frozenset(PARTS)))
             part.replace(self.path)
             sync_folder(self.path)
         finally:
@@ -79,19 +87,10 @@ class Archive:
 class _ArchiveRows:
     """The tables of a backup; their rows are in order."""
 
-    def __init__(self, where: str, file: sqlite3.Connection) -> None:
+    def __init__(self, where: str, file: sqlite3.Connection, parts: frozenset[Part]) -> None:
         self._where = where
         self._file = file
-
-    @property
-    def digests(self) -> Mapping[str, str]:
-        """Return the digests of its tables, as they were when it was made."""
-        return dict(self._file.execute("SELECT name, digest FROM contents"))
-
-    @property
-    def parts(self) -> frozenset[Part]:
-        """Return which parts it has."""
-        return frozenset(part for part in PARTS if any(t.startswith(part) for t in self.digests))
+        self.parts = parts
 
     async def read(self, table: Table) -> AsyncIterator[Batch]:
         """Yield the rows of a table in its order, some at a time."""

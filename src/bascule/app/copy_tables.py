@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from bascule.audit.chain import SEARCHED, columns
+from bascule.audit.chain import GENESIS, SEARCHED, columns
 from bascule.auth.token_record import TokenRecord
 from bascule.control.secret_store import Binding, Row
 
@@ -36,11 +36,12 @@ class Table(Struct, frozen=True, kw_only=True):
 class Sql(Struct, frozen=True, kw_only=True):
     """How a place reads a table, in order, and adds a row to it.
 
-    ``clear`` makes a table empty that has one row from the start.
+    ``clear`` makes a table empty that has one row from the start; what has no ``add`` is read off
+    others.
     """
 
     read: str
-    add: str
+    add: str | None = None
     clear: str | None = None
 
 
@@ -62,19 +63,30 @@ TOKENS = Table(
     order=("place",),
 )
 LEDGER_META = Table(part="ledger", name="meta", columns=("key", "value"), order=("key",))
-#: The columns for searching are made anew from the body, as each place has them.
+#: Each has rows of its own; ``id`` is what anchors name it by, the base what was cut off its front.
+CHAINS = Table(
+    part="ledger",
+    name="chains",
+    columns=("number", "id", "node", "follows", "began_at", "base_number", "base_hash"),
+    order=("number",),
+)
+#: ``number`` counts the rows of all chains, ``link`` those of one. The columns for searching are
+#: made anew from the body, as each place has them.
 EVENTS = Table(
     part="ledger",
     name="events",
-    columns=("number", "journal", "place", "body", "hash"),
+    columns=("number", "chain", "link", "journal", "place", "body", "hash"),
     order=("number",),
 )
+BODY = EVENTS.columns.index("body")
 CHECKPOINTS = Table(
     part="ledger",
     name="checkpoints",
-    columns=("number", "tip", "made_at", "anchor"),
-    order=("number",),
+    columns=("chain", "number", "tip", "made_at", "anchor"),
+    order=("chain", "number"),
 )
+#: The last number that a row was given, and the last that was cut off.
+COUNT = Table(part="ledger", name="count", columns=("number", "cut"), order=())
 TABLES: tuple[Table, ...] = (
     HEAD,
     Table(
@@ -109,8 +121,10 @@ TABLES: tuple[Table, ...] = (
         columns=("number", "id", "made_at", "segment", "taken"),
         order=("number",),
     ),
+    CHAINS,
     EVENTS,
     CHECKPOINTS,
+    COUNT,
     Table(
         part="ledger",
         name="approvals",
@@ -118,14 +132,14 @@ TABLES: tuple[Table, ...] = (
             *("id", "state", "call", "asker", "token_id", "task_id", "server_id", "tool_name"),
             *("asked_at", "expires_at", "moved_at", "journal", "body"),
         ),
-        order=("id",),
+        order=("rowid",),
     ),
     Table(part="ledger", name="approval_contents", columns=("id", "sealed"), order=("id",)),
     Table(
         part="ledger",
         name="parked_turns",
         columns=("id", "owner", "parked_at", "expires_at", "size", "sealed", "holder"),
-        order=("id",),
+        order=("rowid",),
     ),
 )
 
@@ -139,21 +153,44 @@ def plain_sql(table: Table, name: str) -> Sql:
     )
 
 
-_EVENTS = (*EVENTS.columns, *SEARCHED)
+_KEPT = ("number", "journal", "place", "body", "hash")
+_OF_CHAIN = "'ledger_id', 'base_number', 'base_hash'"
 _SQLITE: Mapping[str, Sql] = {
     HEAD.title: Sql(
         read=f"SELECT {', '.join(HEAD.columns)} FROM meta",  # noqa: S608 - constants
         add=f"INSERT INTO meta (one, {', '.join(HEAD.columns)}) VALUES (1, ?, ?, ?, ?, ?)",  # noqa: S608 - constants
         clear="DELETE FROM meta",
     ),
-    EVENTS.title: Sql(
-        read=plain_sql(EVENTS, "events").read,
-        add=f"INSERT INTO events ({', '.join(_EVENTS)}) VALUES ({', '.join('?' * len(_EVENTS))})",  # noqa: S608 - constants
-    ),
     SECRETS_HEAD.title: Sql(
         read="SELECT store_id, epoch, key_id FROM meta",
         add="INSERT INTO meta (one, store_id, epoch, key_id) VALUES (1, ?, ?, ?)",
         clear="DELETE FROM meta",
+    ),
+    LEDGER_META.title: Sql(
+        read=f"SELECT key, value FROM meta WHERE key NOT IN ({_OF_CHAIN}) ORDER BY key",  # noqa: S608 - a constant
+        add="INSERT INTO meta (key, value) VALUES (?, ?)",
+    ),
+    # ledger.db has one chain, whose rows are all rows.
+    CHAINS.title: Sql(
+        read=f"""SELECT 1, value, '', NULL, (SELECT coalesce(min(made_at), 0.0) FROM journals),
+            CAST(coalesce((SELECT value FROM meta WHERE key = 'base_number'), 0) AS INTEGER),
+            coalesce((SELECT value FROM meta WHERE key = 'base_hash'), '{GENESIS.hex()}')
+            FROM meta WHERE key = 'ledger_id'""",  # noqa: S608 - a constant
+        add="""INSERT INTO meta (key, value)
+            VALUES ('ledger_id', ?2), ('base_number', ?6), ('base_hash', ?7)""",
+    ),
+    EVENTS.title: Sql(
+        read="SELECT number, 1, number, journal, place, body, hash FROM events ORDER BY number",
+        add=f"INSERT INTO events ({', '.join((*_KEPT, *SEARCHED))})"  # noqa: S608 - constants
+        f" VALUES ({', '.join('?' * len((*_KEPT, *SEARCHED)))})",
+    ),
+    CHECKPOINTS.title: Sql(
+        read="SELECT 1, number, tip, made_at, anchor FROM checkpoints ORDER BY number",
+        add="INSERT INTO checkpoints (number, tip, made_at, anchor) VALUES (?2, ?3, ?4, ?5)",
+    ),
+    COUNT.title: Sql(
+        read="""SELECT coalesce(max(number), b.cut), b.cut FROM events, (SELECT CAST(coalesce(
+            (SELECT value FROM meta WHERE key = 'base_number'), 0) AS INTEGER) AS cut) AS b""",
     ),
 }
 
@@ -168,4 +205,10 @@ def sqlite_values(table: Table, row: tuple[Any, ...]) -> tuple[Any, ...]:
 
     Raise ``msgspec.MsgspecError`` or ``UnicodeDecodeError`` for a row of the ledger with no event.
     """
-    return (*row, *columns(row[EVENTS.columns.index("body")])) if table is EVENTS else row
+    if table is EVENTS:
+        number, _, _, *more = row
+        return (number, *more, *columns(row[BODY]))
+    if table is CHAINS:
+        *more, base, digest = row
+        return (*more, str(base), digest)
+    return row

@@ -10,14 +10,15 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from bascule.app.copy_tables import CHECKPOINTS, EVENTS, HEAD, LEDGER_META, TABLES, Part, Table
+from bascule.app.copy_tables import CHAINS, CHECKPOINTS, EVENTS, HEAD, TABLES, Part, Table
 from bascule.audit.anchor_walk import AnchorWalk
-from bascule.audit.chain import GENESIS, Row
+from bascule.audit.chain import Row
 from bascule.audit.findings import Problems
 from bascule.audit.row_walk import RowWalk
 from bascule.errors import BasculeError
@@ -46,11 +47,6 @@ class Rows(Protocol):
         """Return which parts are there."""
         ...
 
-    @property
-    def digests(self) -> Mapping[str, str]:
-        """Return the digests that tables must have, as far as anybody noted them."""
-        ...
-
     def read(self, table: Table) -> AsyncIterator[Batch]:
         """Yield the rows of a table in its order, some at a time."""
         ...
@@ -73,6 +69,8 @@ class Source(Protocol):
 
     #: What it is called in messages.
     where: str
+    #: The digests that its tables must have, as far as anybody noted them.
+    digests: Mapping[str, str]
 
     async def reading(self, work: Callable[[Rows], Awaitable[T]]) -> T:
         """Run a work over one state; raise NotCopied where there is none to be had."""
@@ -85,6 +83,10 @@ class Target(Protocol):
     where: str
     #: Whether it is served: what is copied there is another store from then on.
     lives: bool
+
+    async def fitted(self, rows: Rows) -> Rows:
+        """Return rows as this place can have them."""
+        ...
 
     async def writing(self, work: Callable[[Draft], Awaitable[T]]) -> T:
         """Run a work that fills an empty place; keep all when it returns, nothing if it raises.
@@ -136,7 +138,8 @@ class Copying:
         return await self._source.reading(self._read)
 
     async def _read(self, rows: Rows) -> Copied:
-        chosen = _Chosen(rows, self._without)
+        await self._refuse_damaged(rows)
+        chosen = await self._target.fitted(_Chosen(rows, self._without))
         if self._check is not None:
             self._told("looking at the keys")
             await self._check(chosen)
@@ -146,7 +149,6 @@ class Copying:
         head = await _new_head(rows, lives=self._target.lives)
         tables = [table for table in TABLES if table.part in rows.parts]
         given = [await self._pass(table, rows, draft, head) for table in tables]
-        self._refuse_damaged(rows.digests, given)
         for table, expected in zip(tables, given, strict=True):
             await self._read_back(table, draft, expected)
         if "ledger" in rows.parts:
@@ -172,48 +174,72 @@ class Copying:
             self._told(f"copying {table.title}: {digest.rows} rows")
         return digest.found()
 
-    def _refuse_damaged(self, noted: Mapping[str, str], given: Sequence[CopiedTable]) -> None:
-        for table in given:
-            if table.name != HEAD.title and noted.get(table.name, table.digest) != table.digest:
+    async def _refuse_damaged(self, rows: Rows) -> None:
+        for table in TABLES:
+            noted = self._source.digests.get(table.title)
+            if noted is not None and (await self._digested(table, rows)).digest != noted:
                 raise NotCopied(
-                    f"{self._source.where} is damaged: {table.name} is not what it was when the "
+                    f"{self._source.where} is damaged: {table.title} is not what it was when the "
                     "backup was made; take another"
                 )
 
     async def _read_back(self, table: Table, draft: Rows, expected: CopiedTable) -> None:
-        self._told(f"reading back {table.title}")
-        digest = _Digest(table)
-        async for batch in draft.read(table):
-            digest.take(batch)
-        found = digest.found()
+        found = await self._digested(table, draft)
         if found != expected:
             raise NotCopied(
                 f"{table.title} was written with {expected.rows} rows and read back from "
                 f"{self._target.where} with {found.rows} that are others: nothing was copied"
             )
 
+    async def _digested(self, table: Table, rows: Rows) -> CopiedTable:
+        self._told(f"reading {table.title}")
+        digest = _Digest(table)
+        async for batch in rows.read(table):
+            digest.take(batch)
+        return digest.found()
+
     async def _verify(self, draft: Rows) -> None:
-        """Verify the chain of the ledger, as it was read back, against its own checkpoints."""
-        meta = {key: value async for batch in draft.read(LEDGER_META) for key, value in batch}
-        lines = [
-            line
-            async for batch in draft.read(CHECKPOINTS)
-            for *_, anchors in batch
-            for line in bytes(anchors).split(b"\n")
-        ]
-        problems, anchors = Problems(), AnchorWalk(lines, None, meta.get("ledger_id"))
-        walk = RowWalk(anchors.checked(problems), problems)
+        """Verify every chain of the ledger, as it was read back, against its checkpoints."""
+        chains = {row[0]: _Chain(row) async for batch in draft.read(CHAINS) for row in batch}
+        async for batch in draft.read(CHECKPOINTS):
+            for chain, _, _, _, lines in batch:
+                chains[chain].lines += bytes(lines).split(b"\n")
+        count = 0
         async for batch in draft.read(EVENTS):
-            self._told(f"verifying the chain of the ledger: {walk.rows} rows")
-            for row in batch:
-                walk.take((Row(*row), None))
-        cut = int(meta.get("base_number", 0)), bytes.fromhex(meta.get("base_hash", GENESIS.hex()))
-        walk.finish(cut, anchored=anchors.count > 0)
-        anchors.finish(problems)
-        for problem in problems.told:
+            count += len(batch)
+            self._told(f"verifying the ledger: {count} rows")
+            for _, chain, number, journal, place, body, digest in batch:
+                chains[chain].walk.take((Row(number, journal, place, body, digest), None))
+        for chain in chains.values():
+            chain.finish(self._source.where)
+
+
+class _Chain:
+    """A chain of the ledger, as far as it was looked at."""
+
+    def __init__(self, row: Values) -> None:
+        _, self._id, _, _, _, number, digest = row
+        self._base = number, bytes.fromhex(digest)
+        self._problems = Problems()
+        self.lines: list[bytes] = []
+
+    @cached_property
+    def _anchors(self) -> AnchorWalk:
+        return AnchorWalk(self.lines, None, self._id)
+
+    @cached_property
+    def walk(self) -> RowWalk:
+        """Return what compares the rows; all lines are there by then."""
+        return RowWalk(self._anchors.checked(self._problems), self._problems)
+
+    def finish(self, where: str) -> None:
+        """Raise NotCopied for a chain that was changed."""
+        self.walk.finish(self._base, anchored=self._anchors.count > 0)
+        self._anchors.finish(self._problems)
+        for problem in self._problems.told:
             raise NotCopied(
-                f"the ledger of {self._source.where} does not verify (row {problem.row}: "
-                f"{problem.words}): nothing was copied; run bascule audit verify"
+                f"the ledger of {where} does not verify (row {problem.row}: {problem.words}): "
+                "nothing was copied; run bascule audit verify"
             )
 
 
@@ -222,7 +248,6 @@ class _Chosen:
 
     def __init__(self, rows: Rows, without: frozenset[Part]) -> None:
         self.parts = rows.parts - without
-        self.digests = rows.digests
         self.read = rows.read
 
 

@@ -17,6 +17,7 @@ from bascule.app.copy_tables import PARTS, Part, Sql, Table, sqlite_sql, sqlite_
 from bascule.app.copying import Batch, CopiedTable, Draft, NotCopied, Rows
 from bascule.app.data_dir import STORE_FILE, unserved
 from bascule.app.lost_registry import UNFINISHED
+from bascule.app.one_chain import OneChain
 from bascule.audit.journal import FOLDER as JOURNAL
 from bascule.audit.ledger_check import ledger_check
 from bascule.audit.ledger_file import FILE_NAME as LEDGER_FILE
@@ -69,8 +70,6 @@ async def add_rows(file: sqlite3.Connection, sql: Sql, rows: Batch, where: str) 
 class _FileRows:
     """The tables of open files."""
 
-    digests: Mapping[str, str] = {}
-
     def __init__(self, where: str, files: Mapping[Part, sqlite3.Connection]) -> None:
         self._where = where
         self._files = files
@@ -97,7 +96,8 @@ def _insert(file: sqlite3.Connection, sql: Sql, rows: Batch) -> None:
     with file:
         if sql.clear is not None:
             file.execute(sql.clear)
-        file.executemany(sql.add, rows)
+        if sql.add is not None:
+            file.executemany(sql.add, rows)
 
 
 class DataDirectory:
@@ -109,6 +109,7 @@ class DataDirectory:
     """
 
     lives = True
+    digests: Mapping[str, str] = {}
 
     def __init__(
         self,
@@ -164,6 +165,10 @@ class DataDirectory:
             yield connection
 
     # --- to here
+
+    async def fitted(self, rows: Rows) -> Rows:
+        """Return rows with the ledger as one chain, of an epoch that is not that of its file."""
+        return await OneChain.of(rows) if "ledger" in rows.parts else rows
 
     async def writing(self, work: Callable[[Draft], Awaitable[T]]) -> T:
         """Run a work that fills files in a folder of their own; then they take their places."""
