@@ -24,20 +24,11 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-class Reporting(PostgresStore):
-    """A store that keeps reports in memory, until they have a protocol of their own."""
-
-    def __init__(self, postgres: Postgres, *, clock: FakeClock) -> None:
-        super().__init__(postgres, clock=clock)
-        apart = MemoryStore()
-        self.report, self.reports, self.forget_node = apart.report, apart.reports, apart.forget_node
-
-
 @asynccontextmanager
-async def postgres_store(dsn: str, clock: FakeClock) -> AsyncGenerator[Reporting, None]:
+async def postgres_store(dsn: str, clock: FakeClock) -> AsyncGenerator[PostgresStore, None]:
     postgres = await Postgres(dsn).open()
     try:
-        yield await Reporting(postgres, clock=clock).open()
+        yield await PostgresStore(postgres, clock=clock).open()
     finally:
         await postgres.close()
 
