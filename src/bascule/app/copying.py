@@ -81,6 +81,8 @@ class Target(Protocol):
     """Where a registry is copied to."""
 
     where: str
+    #: Which parts it can have.
+    takes: frozenset[Part]
     #: Whether it is served: what is copied there is another store from then on.
     lives: bool
 
@@ -139,11 +141,23 @@ class Copying:
 
     async def _read(self, rows: Rows) -> Copied:
         await self._refuse_damaged(rows)
-        chosen = await self._target.fitted(_Chosen(rows, self._without))
+        chosen = await self._target.fitted(await self._chosen(rows))
         if self._check is not None:
             self._told("looking at the keys")
             await self._check(chosen)
         return await self._target.writing(lambda draft: self._fill(chosen, draft))
+
+    async def _chosen(self, rows: Rows) -> Rows:
+        """Return what is copied; raise NotCopied for what the target has no place for."""
+        chosen = rows.parts - self._without
+        for table in TABLES:
+            if table.part in chosen - self._target.takes and not table.is_head:
+                async for _ in rows.read(table):
+                    raise NotCopied(
+                        f"{self._target.where} has no place for the {table.part} of "
+                        f"{self._source.where}: leave them out with --without-{table.part}"
+                    )
+        return _Chosen(rows, chosen & self._target.takes)
 
     async def _fill(self, rows: Rows, draft: Draft) -> Copied:
         head = await _new_head(rows, lives=self._target.lives)
@@ -244,10 +258,10 @@ class _Chain:
 
 
 class _Chosen:
-    """The rows of a place without those of some parts."""
+    """The rows of some parts of a place."""
 
-    def __init__(self, rows: Rows, without: frozenset[Part]) -> None:
-        self.parts = rows.parts - without
+    def __init__(self, rows: Rows, parts: frozenset[Part]) -> None:
+        self.parts = parts
         self.read = rows.read
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from bascule.app.copy_keys import carry_keys, server_key_of
-from bascule.app.copy_tables import PARTS, Part, Sql, Table, sqlite_sql, sqlite_values
+from bascule.app.copy_tables import LEDGER_META, PARTS, Part, Sql, Table, sqlite_sql, sqlite_values
 from bascule.app.copying import Batch, CopiedTable, Draft, NotCopied, Rows
 from bascule.app.data_dir import STORE_FILE, unserved
 from bascule.app.lost_registry import UNFINISHED
@@ -89,7 +89,10 @@ class _FileRows:
         await add_rows(self._files[table.part], sqlite_sql(table), values, self._where)
 
     async def finish(self, tables: Sequence[CopiedTable]) -> None:
-        """Note nothing: the files say it."""
+        """Say that the ledger is not the file that it was: what waits for approval is void."""
+        if any(table.name == LEDGER_META.title for table in tables):
+            epoch = Sql(read="", add="INSERT OR REPLACE INTO meta VALUES ('epoch', ?)")
+            await add_rows(self._files["ledger"], epoch, [("a copy",)], self._where)
 
 
 def _insert(file: sqlite3.Connection, sql: Sql, rows: Batch) -> None:
@@ -109,6 +112,7 @@ class DataDirectory:
     """
 
     lives = True
+    takes = frozenset(PARTS)
     digests: Mapping[str, str] = {}
 
     def __init__(
