@@ -50,7 +50,7 @@ async def start(*words: str, **env: str) -> asyncio.subprocess.Process:
 
 async def run(*words: str) -> tuple[int | None, str, str]:
     """Run a command that ends by itself; only a start needs a process of its own."""
-    if words[0] != "up" or "--dry-run" in words:
+    if words[0] not in {"up", "registry"} or "--dry-run" in words:
         done = await asyncio.to_thread(command, *words)
         return done.code, done.out, done.err
     process = await start(*words)
@@ -111,8 +111,10 @@ class Up:
 
 
 @asynccontextmanager
-async def serving(data: Path, *words: str, **env: str) -> AsyncGenerator[Up]:
-    process = await start("up", "--port", "0", "--data-dir", str(data), *words, **env)
+async def serving(
+    data: Path, *words: str, command: tuple[str, ...] = ("up",), **env: str
+) -> AsyncGenerator[Up]:
+    process = await start(*command, "--port", "0", "--data-dir", str(data), *words, **env)
     said: list[str] = []
     try:
         assert process.stdout is not None

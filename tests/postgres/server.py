@@ -18,6 +18,8 @@ from pathlib import Path
 from tests.postgres.cluster import Cluster
 from tests.waits import blocked_until
 
+#: Nobody waits for a keeper: it ends after those who started it.
+_keepers: list[subprocess.Popen[bytes]] = []
 _USERS, _STARTING, _READY, _REFUSED = "users", "starting", "ready", "refused"
 
 
@@ -48,14 +50,16 @@ def _joined(folder: Path) -> str:
 
 
 def _start(folder: Path) -> None:
-    subprocess.Popen(
-        [sys.executable, "-m", "tests.postgres.server", str(folder)],
-        cwd=Path(__file__).parents[2],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=(folder / "keeper").open("wb"),
-        start_new_session=True,
-    )
+    with (folder / "keeper").open("wb") as said:
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", "tests.postgres.server", str(folder)],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            start_new_session=True,
+        )
+    _keepers.append(keeper)
     blocked_until(lambda: (folder / _READY).exists() or (folder / _REFUSED).exists())
     if (folder / _REFUSED).exists():
         raise RuntimeError((folder / _REFUSED).read_text(encoding="utf-8"))

@@ -40,41 +40,35 @@ TRIAL_LINES = 20
 class LocalSource:
     """A ``RegistrySource`` over the registry of this process."""
 
-    def __init__(
-        self,
-        service: RegistryService,
-        clock: Clock,
-        reported: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Follow a registry; ``reported`` is called when what the node says is kept."""
+    def __init__(self, service: RegistryService, clock: Clock, name: str = NODE_NAME) -> None:
+        """Follow a registry, as a node of this name."""
         self._service = service
         self._clock = clock
-        self._reported = reported
+        self._name = name
 
     async def snapshot(self, known: Snapshot | None = None) -> Snapshot:
         """Return everything at the newest revision; ``known`` itself if it is that."""
         view = self._service.view
-        if known is not None and (known.store_id, known.revision) == (view.store_id, view.revision):
+        if known is not None and known.position == view.position:
             return known
         return self._service.snapshot()
 
     async def watch(self, since: Snapshot) -> AsyncGenerator[SnapshotChange, None]:
         """Return the changes after a snapshot."""
-        events = await self._service.watch(since.revision, store_id=since.store_id)
+        events = await self._service.watch(since.position)
         return _changes(events, self._service.view.store_id)
 
     async def report(self, report: Report) -> None:
         """Keep what the node says."""
-        await self._service.report(
+        await self._service.standing.report(
             NodeReport(
-                node=NODE_NAME,
+                node=self._name,
                 revision=report.revision,
                 state=report.state,
                 servers=report.servers,
                 at=self._clock.now(),
             )
         )
-        self._reported()
 
 
 async def _changes(
@@ -84,7 +78,7 @@ async def _changes(
         async for event in events:
             entries = event.entries if isinstance(event, Change) else ()
             records: Records = {(e.kind, e.id): e.stored and e.stored.record for e in entries}
-            yield SnapshotChange(store_id, event.revision, records)
+            yield SnapshotChange(store_id, event.revision, records, event.mark)
 
 
 class LocalNode:

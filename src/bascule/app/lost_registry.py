@@ -34,6 +34,11 @@ def refuse_lost_registry(data: Path, tokens: Sized) -> None:
     )
 
 
+def has_registry(data: Path) -> bool:
+    """Say whether a directory has a registry of its own."""
+    return _is_there(data / STORE_FILE)
+
+
 def may_be_lost(data: Path) -> bool:
     """Say whether a registry is missing where there is a file for tokens."""
     return (data / FILE_NAME).exists() and not _is_there(data / STORE_FILE)

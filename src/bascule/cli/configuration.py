@@ -27,3 +27,4 @@ def read_settings(arguments: argparse.Namespace, without: Sequence[str] = ()) ->
 
 CONFIG = option("--config", "FILE", "read these settings instead of bascule.toml")
 DATA_DIR = option("--data-dir", "DIR", "the store, the key and the tokens")
+DSN = option("--dsn", "URL", "a PostgreSQL that several processes share; without a password")

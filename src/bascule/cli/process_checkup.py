@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct, to_builtins
@@ -29,7 +29,7 @@ from bascule.client.http import ApiClient, ApiError, Unreachable
 from bascule.clock import SYSTEM_CLOCK, rfc3339, seconds_of
 from bascule.control.secret_keys import KEY_NAME, KeyFile
 from bascule.db.errors import StoreUnavailable
-from bascule.wire.api.health import Health
+from bascule.wire.api.health import UNWELL_SERVERS, Health
 
 _SECONDS = 5.0
 #: Less free space than this is worth a word.
@@ -86,8 +86,8 @@ async def _examine(arguments: argparse.Namespace, settings: Settings, data: Path
     url, health = await _asked(settings, data, problems)
     ledger = await _ledger(settings, data, problems)
     free = shutil.disk_usage(data).free
-    if health is not None and health.status != "ok":
-        problems.append(f"not all servers are well: {typed('servers status', arguments)}")
+    if health is not None:
+        problems += _degraded(arguments, health, problems)
     return ProcessCheckup(
         data_dir=str(data),
         free_bytes=free,
@@ -97,6 +97,15 @@ async def _examine(arguments: argparse.Namespace, settings: Settings, data: Path
         problems=tuple(problems),
         warnings=tuple(_warnings(settings, data, free, ledger)),
     )
+
+
+def _degraded(arguments: argparse.Namespace, health: Health, told: Sequence[str]) -> Iterator[str]:
+    """Yield why a process is degraded, but for what it was told to be unready for."""
+    for code, words in health.reasons.items():
+        if code == UNWELL_SERVERS:
+            yield f"{words}: {typed('servers status', arguments)}"
+        elif not any(words in one for one in told):
+            yield f"the process is degraded: {words}"
 
 
 async def _asked(

@@ -193,7 +193,7 @@ class Database:
                 connection.execute("PRAGMA secure_delete = ON").fetchall()
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-            _migrate(connection, self.path, migrations)
+            migrate(connection, self.path, migrations)
         except BaseException:
             self._discard(connection)
             raise
@@ -395,7 +395,8 @@ def _refuse_damaged(found: str | None, path: Path) -> None:
         raise StoreUnavailable(f"{path} is damaged ({found}): restore it from a backup")
 
 
-def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
+def migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
+    """Bring a file to its newest form, each step in a transaction of its own."""
     found = _pragma(connection, "user_version")
     for number, migration in enumerate(migrations[found:], start=found + 1):
         step = partial(_bring_forward, path, found, number, migration)

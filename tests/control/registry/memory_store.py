@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry.errors import Compacted, HeadMoved
 from bascule.control.registry.history_clock import SteadyClock
-from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import (
     MAX_PROPOSALS,
     Author,
@@ -19,8 +19,10 @@ from bascule.control.registry.store import (
     Retention,
     View,
     Write,
+    Writer,
     change_of,
     effective_writes,
+    new_mark,
     refuse_unreachable,
 )
 from bascule.policy.pairs import Pair
@@ -32,13 +34,17 @@ class MemoryStore:
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._age = SteadyClock(clock)
-        self._oldest = View(secrets.token_hex(8), 0, {})  # the state at the floor
+        self._oldest = View(secrets.token_hex(8), 0, {}, new_mark())  # the state at the floor
         self._newest = self._oldest
         self._log: list[Change] = []
         self._listeners: list[Callable[[Change], None]] = []
-        self._reports: dict[str, NodeReport] = {}
         self._pairs: frozenset[Pair] = frozenset()
         self._proposals: dict[Key, Proposal] = {}
+
+    def become(self, other: MemoryStore) -> None:
+        """Have what another store has, as if that were put in this one's place."""
+        self._oldest, self._newest = other._oldest, other._newest
+        self._log = list(other._log)
 
     @property
     def refusal(self) -> str | None:
@@ -49,9 +55,17 @@ class MemoryStore:
         """Call ``listener`` for every change."""
         self._listeners.append(listener)
 
+    async def watch_others(self, ring: Callable[[], None]) -> None:
+        """Return: there are no others."""
+
+    def reserved(self) -> AbstractAsyncContextManager[Writer]:
+        """Reserve nothing: there are no others."""
+        return nullcontext(self.write)
+
     async def head(self) -> Head:
         """Return where the store is."""
-        return Head(self._newest.store_id, self._newest.revision, self._oldest.revision)
+        now = self._newest
+        return Head(now.store_id, now.revision, self._oldest.revision, now.mark, now.predecessor)
 
     async def view(self, revision: int | None = None) -> View:
         """Return every object, now or at an older revision."""
@@ -77,6 +91,7 @@ class MemoryStore:
             revision=self._newest.revision + 1,
             at=self._clock.now(),
             by=by,
+            mark=new_mark(),
         )
         self._log.append(change)
         self._newest = self._newest.after(change)
@@ -95,6 +110,12 @@ class MemoryStore:
         """Return the changes that are kept below a revision, the newest first."""
         found = [c for c in reversed(self._log) if before is None or c.revision < before]
         return tuple(found[:limit])
+
+    async def mark_at(self, revision: int) -> str | None:
+        """Return the mark of a revision; None where that is not kept."""
+        if revision == self._oldest.revision:
+            return self._oldest.mark
+        return next((one.mark for one in self._log if one.revision == revision), None)
 
     async def compact(self, retention: Retention) -> int:
         """Forget what is too old."""
@@ -134,18 +155,6 @@ class MemoryStore:
     async def withdraw(self, key: Key) -> None:
         """Forget what is proposed for a record."""
         self._proposals.pop(key, None)
-
-    async def report(self, report: NodeReport) -> None:
-        """Keep what a node says."""
-        self._reports[report.node] = report
-
-    async def forget_node(self, node: str) -> None:
-        """Drop what a node said."""
-        self._reports.pop(node, None)
-
-    async def reports(self) -> tuple[NodeReport, ...]:
-        """Return what the nodes say."""
-        return tuple(self._reports[node] for node in sorted(self._reports))
 
     async def close(self) -> None:
         """Do nothing: there is nothing to let go of."""

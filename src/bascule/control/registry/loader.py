@@ -233,9 +233,7 @@ class _Settled(Struct, frozen=True):
 
     def still(self, reading: Reading, view: View) -> bool:
         """Say whether neither the files nor the registry have changed since."""
-        known = self.after.after
-        there = (view.store_id, view.revision)
-        return reading is self.reading and there == (known.store_id, self.after.revision)
+        return reading is self.reading and view.position == self.after.after.position
 
     def written(self, view: View) -> Written:
         """Return what the same load would lead to now: the same words, and no change."""

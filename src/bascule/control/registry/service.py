@@ -14,10 +14,9 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
-    Iterable,
     Sequence,
 )
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import TypeAlias
 
@@ -30,15 +29,17 @@ from bascule.control.registry.acceptance import Acceptance
 from bascule.control.registry.advice import advice, needs_advice
 from bascule.control.registry.authority import refuse_ungoverned
 from bascule.control.registry.carryover import Brings
+from bascule.control.registry.duties import Duties, Duty, LocalDuties
 from bascule.control.registry.errors import (
     AlreadyExists,
-    Conflict,
     HeadMoved,
     NotFound,
     NotOwned,
 )
 from bascule.control.registry.history import compare, way_back
 from bascule.control.registry.hub import CAPACITY, Hub
+from bascule.control.registry.loosenings import loosenings
+from bascule.control.registry.nodes import NodeReports
 from bascule.control.registry.offload import apart
 from bascule.control.registry.plan import (
     Draft,
@@ -49,11 +50,12 @@ from bascule.control.registry.plan import (
     refuse_conflicts,
     refuse_owned,
 )
-from bascule.control.registry.status import CombinedStatus, NodeReport, all_combined
+from bascule.control.registry.standing import Standing
+from bascule.control.registry.status import CombinedStatus
 from bascule.control.registry.store import (
+    PATIENCE,
     Author,
     Change,
-    Event,
     Head,
     Key,
     Proposal,
@@ -62,14 +64,14 @@ from bascule.control.registry.store import (
     Stored,
     View,
     Write,
-    effective_writes,
+    Writer,
 )
+from bascule.control.registry.written import Written
 from bascule.db.errors import StoreUnavailable
 from bascule.model.json import JsonObject
 from bascule.model.kinds import Kind
 from bascule.model.snapshot import Snapshot
 from bascule.policy.access import Catalogue
-from bascule.policy.loosening import loosened
 from bascule.wire.api.history import RevisionDiff
 from bascule.wire.api.imports import ImportMode
 
@@ -85,32 +87,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     bookmark_seconds: float = 10.0
     poll_seconds: float = 2.0
     compact_seconds: float = 300.0
-
-
-class Written(Struct, frozen=True):
-    """What a write led to. ``change`` is None when nothing differed from what was there.
-
-    ``revision`` is the registry's after the write; ``diff`` compares before and after;
-    ``problems`` are what was left out (loading only).
-    """
-
-    revision: int
-    change: Change | None
-    before: View
-    after: View
-    warnings: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-
-    def stored(self, kind: Kind, key: str) -> Stored:
-        """Return an object as the write left it."""
-        found = self.after.get(kind, key)
-        if found is None:
-            raise NotFound(kind, key)
-        return found
-
-    def diff(self, catalogue: Catalogue | None = None) -> RevisionDiff:
-        """Compare the registry before and after; ``catalogue`` has the tools that are known."""
-        return compare(self.before.snapshot(), self.after.snapshot(), catalogue=catalogue)
+    forget_seconds: float = 3_600.0
 
 
 class RegistryService:
@@ -123,12 +100,19 @@ class RegistryService:
         *,
         clock: Clock = SYSTEM_CLOCK,
         settings: Settings | None = None,
+        reports: NodeReports | None = None,
+        duties: Duties | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._settings = settings or Settings()
+        #: What only one replica does at a time.
+        self.duties: Duties = duties or LocalDuties()
+        #: What nodes say about servers, which moves no revision.
+        self.standing = Standing(reports, clock=clock)
         self._hub = Hub(store, view, capacity=self._settings.ring)
         self._writing = asyncio.Lock()
+        self._bell = asyncio.Event()
         #: What waits for an administrator.
         self.acceptance = Acceptance(store, clock)
         self._snapshot = view.snapshot()
@@ -136,6 +120,8 @@ class RegistryService:
         self.note: Note | None = None
         #: The tools that a node knows of, fit to be read, if one is joined to it.
         self.known_tools: Callable[[], Catalogue] = dict
+        #: Follow the changes after a position, and ask whether one is in the store's history.
+        self.watch, self.check = self._hub.watch, self._hub.check
         store.listen(self._hub.publish)
 
     # --- reading
@@ -152,7 +138,7 @@ class RegistryService:
 
     def snapshot(self) -> Snapshot:
         """Return the records at the newest revision, as policy and nodes use them."""
-        if self._snapshot.revision != self.view.revision:
+        if self._snapshot.position != self.view.position:
             self._snapshot = self.view.snapshot()
         return self._snapshot
 
@@ -166,12 +152,6 @@ class RegistryService:
         if found is None or found.id != key:
             raise NotFound(kind, key, self.view.objects)
         return found
-
-    async def watch(
-        self, since: int, *, kinds: Iterable[Kind] | None = None, store_id: str | None = None
-    ) -> AsyncGenerator[Event, None]:
-        """Follow the changes after a revision; see ``Hub.watch`` for what it raises."""
-        return await self._hub.watch(since, kinds=kinds, store_id=store_id)
 
     # --- writing
 
@@ -314,32 +294,54 @@ class RegistryService:
         what files own: the loader, and adoption. ``size`` is how many records the plan is about:
         a large one is made beside the event loop. Without a write the store is not troubled.
         """
+        attempt = partial(self._attempt, plan, by, as_owner=as_owner, dry_run=dry_run, size=size)
         async with self._writing:
-            for _ in range(_ATTEMPTS):
-                before = self.view
-                largest = max(size, len(before.objects))
-                draft = await apart(largest, partial(_planned, plan, before, as_owner=as_owner))
-                refuse_ungoverned(before, draft.writes, by, dry_run=dry_run)
-                await self.acceptance.check(before, draft.writes, by, dry_run=dry_run)
-                if dry_run or not draft.writes:
-                    imagined = await apart(largest, partial(before.written, draft.writes))
-                    return self._advised(_written(None, before, imagined, draft), draft)
-                await self._note_loosening(before, draft.writes, by)
+            for lost in range(_ATTEMPTS):
                 try:
-                    change = await self._store.write(draft.writes, by, base=before.revision)
+                    async with self._turn(lost) as write:
+                        return await attempt(write)
                 except HeadMoved:
-                    await self._hub.catch_up()
                     continue
-                after = before if change is None else before.after(change)
-                return self._advised(_written(change, before, after, draft), draft)
         raise StoreUnavailable("the store is busy: other processes keep writing to it; try again")
+
+    @asynccontextmanager
+    async def _turn(self, lost: int) -> AsyncGenerator[Writer, None]:
+        """Race against other writers; after too many ``lost`` races, keep them waiting."""
+        reserved = self._store.reserved() if lost >= PATIENCE else nullcontext(self._store.write)
+        async with reserved as write:
+            if lost:
+                await self._hub.catch_up()
+            yield write
+
+    async def _attempt(
+        self,
+        plan: Callable[[View], Draft],
+        by: Author,
+        write: Writer,
+        *,
+        as_owner: bool,
+        dry_run: bool,
+        size: int,
+    ) -> Written:
+        before = self.view
+        largest = max(size, len(before.objects))
+        draft = await apart(largest, partial(_planned, plan, before, as_owner=as_owner))
+        refuse_ungoverned(before, draft.writes, by, dry_run=dry_run)
+        await self.acceptance.check(before, draft.writes, by, dry_run=dry_run)
+        if dry_run or not draft.writes:
+            imagined = await apart(largest, partial(before.written, draft.writes))
+            return self._advised(Written.of(None, before, imagined, draft), draft)
+        await self._note_loosening(before, draft.writes, by)
+        change = await write(draft.writes, by, base=before.revision)
+        after = before if change is None else before.after(change)
+        return self._advised(Written.of(change, before, after, draft), draft)
 
     async def _note_loosening(self, before: View, writes: Sequence[Write], by: Author) -> None:
         """Write down what is allowed after a write and was not before; raise LedgerUnavailable."""
         if self.note is None:
             return
         now = self._clock.now()
-        for act in await apart(len(writes), partial(_loosenings, before, writes, by, now)):
+        for act in await apart(len(writes), partial(loosenings, before, writes, by, now)):
             await self.note(act)
 
     async def proposals(self) -> tuple[Proposal, ...]:
@@ -389,23 +391,9 @@ class RegistryService:
         size = max(len(written.before.objects), len(written.after.objects))
         return await apart(size, partial(written.diff, self.known_tools()))
 
-    # --- status
-
-    async def report(self, report: NodeReport) -> None:
-        """Keep what a node says about its servers. No revision moves."""
-        await self._store.report(report)
-
-    async def forget_node(self, node: str) -> None:
-        """Drop what a node said."""
-        await self._store.forget_node(node)
-
-    async def nodes(self) -> tuple[NodeReport, ...]:
-        return await self._store.reports()
-
     async def statuses(self) -> dict[str, CombinedStatus]:
         """Return the status of every server of the registry, over all nodes."""
-        reports, servers = await self._store.reports(), self.snapshot().servers
-        return await apart(len(servers), partial(all_combined, reports, servers))
+        return await self.standing.statuses(self.snapshot().servers)
 
     # --- upkeep
 
@@ -418,12 +406,31 @@ class RegistryService:
         return await self._store.compact(self._settings.retention)
 
     async def keep_up(self) -> None:
-        """Do the upkeep until cancelled: bookmarks, other processes' writes, compaction."""
+        """Do the upkeep until cancelled: bookmarks, what other processes wrote, and the duties."""
         settings = self._settings
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._every(settings.bookmark_seconds, self._hub.tick))
             tasks.create_task(self._every(settings.poll_seconds, self.catch_up))
-            tasks.create_task(self._every(settings.compact_seconds, self.compact))
+            tasks.create_task(self._store.watch_others(self._bell.set))
+            tasks.create_task(self._answer_bell())
+            tasks.create_task(self._every(settings.poll_seconds, self.standing.refresh))
+            compact = partial(self._in_turn, "compaction", self.compact)
+            tasks.create_task(self._every(settings.compact_seconds, compact))
+            forget = partial(self._in_turn, "forgetting", self.standing.forget_silent)
+            tasks.create_task(self._every(settings.forget_seconds, forget))
+
+    async def _in_turn(self, duty: Duty, work: Callable[[], Awaitable[object]]) -> None:
+        async with self.duties.mine(duty) as mine:
+            if mine:
+                await work()
+
+    async def _answer_bell(self) -> None:
+        """Take in what other processes write as soon as the store says so."""
+        while True:
+            await self._bell.wait()
+            self._bell.clear()
+            with suppress(StoreUnavailable):  # what was not heard is polled for
+                await self.catch_up()
 
     async def _every(self, seconds: float, work: Callable[[], object]) -> None:
         while True:
@@ -449,44 +456,24 @@ def _planned(plan: Callable[[View], Draft], before: View, *, as_owner: bool) -> 
     return draft
 
 
-def _loosenings(
-    before: View, writes: Sequence[Write], by: Author, now: float
-) -> list[PolicyLoosened]:
-    """Return what each write would allow that its record did not; nothing if it is to be refused.
-
-    Then the store refuses it too, or knows of a newer revision.
-    """
-    found = [(write, before.objects.get(write.key)) for write in writes]
-    named = [(w, loosened(None if old is None else old.record, w.record)) for w, old in found]
-    acts = [
-        PolicyLoosened(
-            timestamp=now,
-            by=by.actor,
-            revision=before.revision + 1,
-            kind=write.kind,
-            id=write.id,
-            changes=changes,
-        )
-        for write, changes in named
-        if changes
-    ]
-    try:
-        return acts if acts and effective_writes(writes, before.current) else []
-    except Conflict:
-        return []
-
-
-def _written(change: Change | None, before: View, after: View, draft: Draft) -> Written:
-    revision = before.revision if change is None else change.revision
-    return Written(revision, change, before, after, draft.warnings, draft.problems)
-
-
 @asynccontextmanager
 async def open_registry(
-    store: Store, *, clock: Clock = SYSTEM_CLOCK, settings: Settings | None = None
+    store: Store,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    settings: Settings | None = None,
+    reports: NodeReports | None = None,
+    duties: Duties | None = None,
 ) -> AsyncGenerator[RegistryService, None]:
-    """Serve a store, with the upkeep running; on leaving, end watches and close the store."""
-    service = RegistryService(store, await store.view(), clock=clock, settings=settings)
+    """Serve a store, with the upkeep running; on leaving, end watches and close the store.
+
+    Without ``reports`` what nodes say lasts as long as the process; without ``duties`` it has them
+    all.
+    """
+    service = RegistryService(
+        store, await store.view(), clock=clock, settings=settings, reports=reports, duties=duties
+    )
+    await service.standing.refresh()
     upkeep = asyncio.create_task(service.keep_up())
     try:
         yield service

@@ -2,6 +2,7 @@
 
 ``changes`` has every version of every object above the floor, and at the floor the last one of
 each, so that any revision that is kept can be read back whole. ``objects`` has what is current.
+``revisions`` has the marks, and ``meta`` that of the floor.
 ``bascule.db.sqlite`` runs each closure as one transaction.
 """
 
@@ -11,18 +12,19 @@ import asyncio
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from contextlib import AbstractAsyncContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TypeAlias
 
-import msgspec
+from msgspec.structs import replace
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry.errors import Compacted, HeadMoved
 from bascule.control.registry.history_clock import SteadyClock
 from bascule.control.registry.kinds import record_of
 from bascule.control.registry.sqlite_proposals import TABLES, SqliteProposals
-from bascule.control.registry.status import NodeReport
+from bascule.control.registry.sqlite_reports import TABLES as REPORT_TABLES
+from bascule.control.registry.sqlite_reports import SqliteReports
 from bascule.control.registry.store import (
     Author,
     Change,
@@ -34,13 +36,23 @@ from bascule.control.registry.store import (
     Stored,
     View,
     Write,
+    Writer,
     change_of,
     effective_writes,
+    new_mark,
     refuse_unreachable,
 )
-from bascule.db.sqlite import Commit, Database, Migration, Synchronous, backup, plain_commit
+from bascule.db.sqlite import (
+    Commit,
+    Database,
+    Migration,
+    Synchronous,
+    backup,
+    migrate,
+    plain_commit,
+    read_only,
+)
 from bascule.model.kinds import Kind
-from bascule.model.status import ServerStatus
 
 MIGRATIONS: tuple[Migration, ...] = (
     (
@@ -70,6 +82,14 @@ MIGRATIONS: tuple[Migration, ...] = (
         ) STRICT""",
     ),
     TABLES,
+    (
+        "ALTER TABLE revisions ADD COLUMN mark TEXT NOT NULL DEFAULT ''",
+        "UPDATE revisions SET mark = lower(hex(randomblob(8)))",
+        "ALTER TABLE meta ADD COLUMN floor_mark TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE meta ADD COLUMN predecessor TEXT NOT NULL DEFAULT ''",
+        "UPDATE meta SET floor_mark = lower(hex(randomblob(8)))",
+    ),
+    REPORT_TABLES,
 )
 Row: TypeAlias = tuple[Kind, str, str, int, float, str | None]
 _OBJECT = "kind, id, body, revision, updated_at, owner"
@@ -92,8 +112,8 @@ class SqliteStore(SqliteProposals):
         self._age = SteadyClock(clock)
         self._database = Database(path, synchronous=synchronous, commit=commit)
         self._listeners: list[Callable[[Change], None]] = []
-        #: What nodes said last, as far as it came through this object.
-        self._said: dict[str, dict[str, ServerStatus]] = {}
+        #: What nodes say, in the same file.
+        self.reports = SqliteReports(self._database)
 
     async def open(self) -> SqliteStore:
         """Open the file, or make it; bring an older form up to date, after a backup."""
@@ -109,6 +129,13 @@ class SqliteStore(SqliteProposals):
         """Call ``listener`` on the event loop for every change, in order."""
         self._listeners.append(listener)
 
+    async def watch_others(self, ring: Callable[[], None]) -> None:
+        """Return: a file tells nobody who writes it."""
+
+    def reserved(self) -> AbstractAsyncContextManager[Writer]:
+        """Reserve nothing: the few who share a file wait for each other in its queue."""
+        return nullcontext(self.write)
+
     async def head(self) -> Head:
         """Return where the store is."""
         return await self._database.read(_head)
@@ -120,9 +147,10 @@ class SqliteStore(SqliteProposals):
             head = _head(connection)
             if revision is None:
                 rows = connection.execute(f"SELECT {_OBJECT} FROM objects")  # noqa: S608 - a constant
-                return _view(head.store_id, head.revision, rows)
+                return _view(head, rows)
             refuse_unreachable(revision, head)
-            return _view(head.store_id, revision, connection.execute(_AT, (revision,)))
+            then = replace(head, revision=revision, mark=_mark_at(connection, revision) or "")
+            return _view(then, connection.execute(_AT, (revision,)))
 
         return await self._database.read(work)
 
@@ -146,7 +174,11 @@ class SqliteStore(SqliteProposals):
             if not effective:
                 return None
             change = change_of(
-                (write for write, _ in effective), revision=head.revision + 1, at=at, by=by
+                (write for write, _ in effective),
+                revision=head.revision + 1,
+                at=at,
+                by=by,
+                mark=new_mark(),
             )
             _insert(connection, change, {write.key: body for write, body in effective})
             return change
@@ -170,27 +202,14 @@ class SqliteStore(SqliteProposals):
         where = "revision < ? ORDER BY revision DESC"
         return await self._database.read(lambda c: _changes(c, where, top, limit))
 
+    async def mark_at(self, revision: int) -> str | None:
+        """Return the mark of a revision; None where that is not kept."""
+        return await self._database.read(lambda c: _mark_at(c, revision))
+
     async def compact(self, retention: Retention) -> int:
         """Forget what is too old."""
         cutoff = self._age.now() - retention.seconds
         return await self._database.write(lambda c: _compact(c, retention.changes, cutoff))
-
-    async def report(self, report: NodeReport) -> None:
-        """Keep what a node says, in place of what it said before: what differs is written."""
-        servers = {status.server_id: status for status in report.servers}
-        said = self._said.pop(report.node, None)  # if the write fails, nobody knows what is there
-        await self._database.write(lambda connection: _report(connection, report, said))
-        self._said[report.node] = servers
-
-    async def forget_node(self, node: str) -> None:
-        """Drop what a node said."""
-        self._said.pop(node, None)
-        await self._database.write(
-            lambda c: c.execute("DELETE FROM nodes WHERE node = ?", (node,)) and None
-        )
-
-    async def reports(self) -> tuple[NodeReport, ...]:
-        return await self._database.read(_reports)
 
     async def backup(self, target: Path) -> None:
         """Copy the store, as it is now, to a file of its own."""
@@ -205,21 +224,43 @@ def restore(source: Path, target: Path) -> str:
     """Put a backup in place of a store that is not open; return its new ``store_id``.
 
     The store is another one from now on: revisions may go back, so nobody may go on from one of
-    the old store as if it were the same.
+    the old store as if it were the same. It names the one that it replaces, so that those who
+    follow that one may take it.
     """
+    replaced = _store_id(target) or _store_id(source)
     for leftover in ("-wal", "-shm"):
         target.with_name(target.name + leftover).unlink(missing_ok=True)
     with closing(sqlite3.connect(source)) as kept:
         backup(kept, target)
     store_id = secrets.token_hex(8)
-    with closing(sqlite3.connect(target)) as restored, restored:
-        restored.execute("UPDATE meta SET store_id = ?", (store_id,))
+    with closing(sqlite3.connect(target, isolation_level=None)) as restored:
+        migrate(restored, target, MIGRATIONS)
+        query = "UPDATE meta SET store_id = ?, predecessor = ?"
+        restored.execute(query, (store_id, replaced))
+    return store_id
+
+
+def _store_id(path: Path) -> str:
+    """Return which store a file has; nothing for one that is gone or cannot be read."""
+    try:
+        with closing(read_only(path)) as connection:
+            [store_id] = connection.execute("SELECT store_id FROM meta").fetchone()
+    except sqlite3.Error:
+        return ""
     return store_id
 
 
 def _head(connection: sqlite3.Connection) -> Head:
-    row = connection.execute("SELECT store_id, revision, floor FROM meta").fetchone()
-    return Head(*row)
+    row = connection.execute("SELECT store_id, revision, floor, predecessor FROM meta").fetchone()
+    store_id, revision, floor, predecessor = row
+    return Head(store_id, revision, floor, _mark_at(connection, revision) or "", predecessor)
+
+
+def _mark_at(connection: sqlite3.Connection, revision: int) -> str | None:
+    query = """SELECT mark FROM revisions WHERE revision = ?1
+        UNION ALL SELECT floor_mark FROM meta WHERE floor = ?1"""
+    row = connection.execute(query, (revision,)).fetchone()
+    return None if row is None else row[0]
 
 
 def _current(connection: sqlite3.Connection, key: Key) -> Current | None:
@@ -228,9 +269,9 @@ def _current(connection: sqlite3.Connection, key: Key) -> Current | None:
     return None if row is None else Current(*row)
 
 
-def _view(store_id: str, revision: int, rows: Iterable[Row]) -> View:
-    objects = [_stored(*row) for row in rows]
-    return View(store_id, revision, {stored.key: stored for stored in objects})
+def _view(at: Head, rows: Iterable[Row]) -> View:
+    objects = {stored.key: stored for stored in (_stored(*row) for row in rows)}
+    return View(at.store_id, at.revision, objects, at.mark, at.predecessor)
 
 
 def _stored(
@@ -243,8 +284,8 @@ def _stored(
 def _insert(connection: sqlite3.Connection, change: Change, bodies: dict[Key, str | None]) -> None:
     connection.execute("UPDATE meta SET revision = ?", (change.revision,))
     connection.execute(
-        "INSERT INTO revisions VALUES (?, ?, ?, ?)",
-        (change.revision, change.at, change.actor, change.note),
+        "INSERT INTO revisions VALUES (?, ?, ?, ?, ?)",
+        (change.revision, change.at, change.actor, change.note, change.mark),
     )
     for entry in change.entries:
         owner = None if entry.stored is None else entry.stored.owner
@@ -259,13 +300,18 @@ def _insert(connection: sqlite3.Connection, change: Change, bodies: dict[Key, st
 def _changes(
     connection: sqlite3.Connection, where: str, bound: int, limit: int
 ) -> tuple[Change, ...]:
-    query = f"SELECT revision, at, actor, note FROM revisions WHERE {where} LIMIT ?"  # noqa: S608 - both callers give a constant
+    query = f"SELECT revision, at, actor, note, mark FROM revisions WHERE {where} LIMIT ?"  # noqa: S608 - both callers give a constant
     found = connection.execute(query, (bound, limit)).fetchall()
     return tuple(
         Change(
-            revision=revision, at=at, actor=actor, note=note, entries=_entries(connection, revision)
+            revision=revision,
+            at=at,
+            actor=actor,
+            note=note,
+            entries=_entries(connection, revision),
+            mark=mark,
         )
-        for revision, at, actor, note in found
+        for revision, at, actor, note, mark in found
     )
 
 
@@ -295,49 +341,7 @@ def _compact(connection: sqlite3.Connection, keep: int, cutoff: float) -> int:
         (floor,),
     )
     connection.execute("DELETE FROM changes WHERE revision <= ? AND body IS NULL", (floor,))
+    mark = _mark_at(connection, floor)
+    connection.execute("UPDATE meta SET floor = ?, floor_mark = ?", (floor, mark))
     connection.execute("DELETE FROM revisions WHERE revision <= ?", (floor,))
-    connection.execute("UPDATE meta SET floor = ?", (floor,))
     return floor
-
-
-def _report(
-    connection: sqlite3.Connection, report: NodeReport, said: dict[str, ServerStatus] | None
-) -> None:
-    """Write what differs from what the node ``said`` before, or all if that is not known."""
-    node = (report.revision, report.state, report.at, report.node)
-    query = "UPDATE nodes SET revision = ?, state = ?, at = ? WHERE node = ?"
-    if connection.execute(query, node).rowcount == 0:
-        connection.execute("INSERT INTO nodes VALUES (?4, ?1, ?2, ?3)", node)
-        said = {}
-    if said is None:
-        connection.execute("DELETE FROM server_status WHERE node = ?", (report.node,))
-    known = said or {}
-    named = {status.server_id for status in report.servers}
-    connection.executemany(
-        "DELETE FROM server_status WHERE node = ? AND server_id = ?",
-        [(report.node, server_id) for server_id in known if server_id not in named],
-    )
-    connection.executemany(
-        "INSERT OR REPLACE INTO server_status VALUES (?, ?, ?)",
-        [
-            (report.node, s.server_id, msgspec.json.encode(s).decode())
-            for s in report.servers
-            if known.get(s.server_id) != s
-        ],
-    )
-
-
-def _reports(connection: sqlite3.Connection) -> tuple[NodeReport, ...]:
-    nodes = connection.execute("SELECT node, revision, state, at FROM nodes ORDER BY node")
-    return tuple(
-        NodeReport(
-            node=node, revision=revision, state=state, at=at, servers=_statuses(connection, node)
-        )
-        for node, revision, state, at in nodes.fetchall()
-    )
-
-
-def _statuses(connection: sqlite3.Connection, node: str) -> tuple[ServerStatus, ...]:
-    query = "SELECT body FROM server_status WHERE node = ? ORDER BY server_id"
-    rows = connection.execute(query, (node,)).fetchall()
-    return tuple(msgspec.json.decode(body, type=ServerStatus) for (body,) in rows)
