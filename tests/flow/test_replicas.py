@@ -13,7 +13,9 @@ import aiohttp
 import pytest
 
 from bascule.clock import SYSTEM_CLOCK
+from tests.cli.served import process
 from tests.flow.up_process import Up, record
+from tests.postgres.databases import database
 from tests.postgres.proxy import proxy
 from tests.postgres.replicas import Replicas, replicas
 from tests.scale import scaled
@@ -201,3 +203,42 @@ async def test_commands_find_what_is_shared(made: Replicas):
     a = await made.start("a")
     found = json.loads((a.data / "shared-registry").read_text(encoding="utf-8"))
     assert (found["dsn"], found["where"].startswith("PostgreSQL at ")) == (made.dsn, True)
+
+
+@pytest.mark.requirement("registry:lost")
+async def test_an_emptied_database_is_not_served_in_the_place_of_a_registry(made: Replicas):
+    a = await made.start("a")
+    assert (await a.ask("PUT", f"{SERVERS}/x", token=a.admin, body=body("x")))[0] == 201
+    assert await a.end() == 0
+    async with database() as empty:
+        words = ("up", "--port", "0", "--data-dir", str(a.data))
+        done = await asyncio.to_thread(process, *words, BASCULE_DSN=empty, **made.env)
+        assert done.code == 1
+        assert "is empty: put it back from a backup, or give --new-registry" in done.err
+        again = await made.start("a", "--new-registry", BASCULE_DSN=empty)
+        assert (await again.ask("GET", "/healthz"))[1]["revision"] == 0
+        assert await again.end() == 0
+
+
+@pytest.mark.requirement("registry:lost")
+async def test_a_registry_in_a_file_is_not_left_for_an_empty_database(made: Replicas):
+    alone = await made.start("a", "--empty", BASCULE_DSN="")
+    assert (await alone.ask("PUT", f"{SERVERS}/x", token=alone.admin, body=body("x")))[0] == 201
+    assert await alone.end() == 0
+    words = ("up", "--port", "0", "--data-dir", str(alone.data))
+    done = await asyncio.to_thread(process, *words, BASCULE_DSN=made.dsn, **made.env)
+    assert done.code == 1
+    assert "is empty: copy it with bascule registry copy, or give --new-registry" in done.err
+
+
+async def test_a_replica_without_a_name_keeps_the_one_it_made(made: Replicas):
+    a = await made.start("a", BASCULE_REPLICA="")
+    name = (a.data / "replica").read_text(encoding="utf-8").strip()
+
+    async def reported() -> bool:
+        return [node["name"] for node in (await a.get("/admin/api/nodes"))["nodes"]] == [name]
+
+    await until(reported)
+    assert await a.end() == 0
+    again = await made.start("a", BASCULE_REPLICA="")
+    assert (again.data / "replica").read_text(encoding="utf-8").strip() == name

@@ -169,7 +169,7 @@ class SharedTables(Tables):
         rows = tip(statements, self)[0] - self.base(statements)[0]
         [size] = statements.execute(
             "SELECT coalesce(avg(octet_length(body)), 0)::double precision FROM ("
-            f" SELECT body FROM ledger_events WHERE {self.mine}"  # noqa: S608 - a number
+            f" SELECT body FROM ledger_events WHERE {self.mine}"
             f" ORDER BY link DESC LIMIT {_SAMPLE}) AS sample"
         ).fetchone()
         return round(rows * (size + _ROW_BYTES))
