@@ -109,7 +109,7 @@ class DirectoryBacking:
 
     def ledger(self) -> AbstractAsyncContextManager[SqliteLedger | None]:
         """Open the directory's ledger, if one is kept."""
-        return open_ledger(self._settings)
+        return open_ledger(self._settings, self._data)
 
     @asynccontextmanager
     async def registry(self, tokens: Tokens, *, new: bool) -> AsyncGenerator[RegistryService, None]:
@@ -129,12 +129,11 @@ class DirectoryBacking:
 
 
 @asynccontextmanager
-async def open_ledger(settings: Settings) -> AsyncGenerator[SqliteLedger | None, None]:
+async def open_ledger(settings: Settings, data: Path) -> AsyncGenerator[SqliteLedger | None, None]:
     """Keep what happens in the ledger of the data directory, if that is wanted."""
     if not settings.ledger.enabled:
         yield None
         return
-    data = Path(settings.data_dir)
     key = derived(server_key(data / KEY_NAME), "journal")
     kept = SqliteLedger(data, key=key, settings=settings.ledger)
     await kept.open()

@@ -42,7 +42,7 @@ class PostgresBacking:
 
     def ledger(self) -> AbstractAsyncContextManager[SqliteLedger | None]:
         """Open the ledger, if one is kept."""
-        return open_ledger(self._settings)
+        return open_ledger(self._settings, self._data)
 
     @asynccontextmanager
     async def registry(self, tokens: Tokens, *, new: bool) -> AsyncGenerator[RegistryService, None]:

@@ -317,7 +317,7 @@ async def _signed_there(arguments: argparse.Namespace) -> CheckpointMade:
 async def _signed_here(arguments: argparse.Namespace) -> CheckpointMade:
     """Do what a process does at its start: take in what others left, and sign it."""
     # Only this needs the ledger itself.
-    from bascule.app.stores import open_ledger  # noqa: PLC0415
+    from bascule.app.backing import open_ledger  # noqa: PLC0415
 
     data = ledger_of(arguments).parent
     with served_alone(data):
