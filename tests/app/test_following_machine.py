@@ -227,7 +227,7 @@ class FollowingMachine(RuleBasedStateMachine):
         assert said(self.node.snapshot) == self.past[-1]
         assert self.follower.revision == len(self.past) - 1
         assert self.follower.state == "ok"
-        [report] = self.run(self.service.nodes())
+        [report] = self.service.standing.nodes()
         assert (report.node, report.revision) == (NODE_NAME, len(self.past) - 1)
 
     @invariant()

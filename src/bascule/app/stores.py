@@ -95,7 +95,7 @@ async def open_stores(
         task = None if demo is None else DemoTask(demo.task, data, empty=demo.empty)
         store = await SqliteStore(data / STORE_FILE).open()
         note_registry(data)
-        service = await stack.enter_async_context(open_registry(store))
+        service = await stack.enter_async_context(open_registry(store, reports=store.reports))
         service.note = quiet.note
         secrets = await stack.enter_async_context(
             open_secrets(data, key=secrets_key, note=ledger.note, records=service.snapshot)

@@ -83,7 +83,7 @@ async def up(
                 works = _works(parts, orders)
                 await serve(settings, stores, app, works, announce, orders)
             with suppress(StoreUnavailable):  # what it said last is replaced at the next start
-                await stores.service.forget_node(NODE_NAME)
+                await stores.service.standing.forget_node(NODE_NAME)
         say(logger, logging.INFO, "ended")
 
 
@@ -141,7 +141,7 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
         if secrets is not None:
             for users in filter(None, (bridge, backends, agents)):
                 stack.callback(secrets.subscribe(users.renew_secret))
-        source = LocalSource(service, SYSTEM_CLOCK, plane.live.note_report)
+        source = LocalSource(service, SYSTEM_CLOCK)
         yield Parts(
             plane=plane,
             bridge=bridge,

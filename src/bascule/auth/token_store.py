@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import sqlite3
 import stat
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,10 @@ _SEAL = "UPDATE tokens SET seal = ? WHERE id = ?"
 _ALL = f"SELECT {_READ} FROM tokens ORDER BY place"  # noqa: S608 - a constant
 _BY_DIGEST = f"SELECT {_READ} FROM tokens WHERE digest = ?"  # noqa: S608 - a constant
 _INSERT = f"INSERT INTO tokens ({_COLUMNS}) VALUES ({_MARKS})"  # noqa: S608 - a constant
-_RENEW = "UPDATE tokens SET digest = ?, seal = ? WHERE id = ? AND digest = ? AND seal = ?"
+_INSERT_FIRST = f"""INSERT INTO tokens ({_COLUMNS}) SELECT {_MARKS}
+    WHERE NOT EXISTS (SELECT 1 FROM tokens)"""  # noqa: S608 - a constant
+_REPLACE = f"""UPDATE tokens SET ({_COLUMNS}) = ({_MARKS})
+    WHERE id = ? AND digest = ? AND seal = ?"""  # noqa: S608 - a constant
 
 
 class SqliteTokenStore:
@@ -137,14 +140,22 @@ class SqliteTokenStore:
         row = _row(record)
         await self._database.write(lambda connection: connection.execute(_INSERT, row) and None)
 
+    async def add_first(self, record: TokenRecord, prepare: Callable[[], Awaitable[None]]) -> bool:
+        """Keep a record if there is no other, once all is prepared; say whether it was."""
+        if await self.records():
+            return False
+        await prepare()
+        row = _row(record)
+        return await self._database.write(lambda c: c.execute(_INSERT_FIRST, row).rowcount > 0)
+
     async def by_digest(self, *digests: bytes) -> TokenRecord | None:
         """Return the record with exactly one of these digests."""
         return await self._database.read(lambda connection: _by_digest(connection, digests))
 
     async def replace(self, old: TokenRecord, new: TokenRecord) -> bool:
-        """Put another digest and seal into a record; False if it is not there as it was."""
-        values = (new.digest, new.seal, old.id, old.digest, old.seal)
-        return await self._database.write(lambda c: c.execute(_RENEW, values).rowcount > 0)
+        """Put another record in the place of one; False if that is not there as it was."""
+        values = (*_row(new), old.id, old.digest, old.seal)
+        return await self._database.write(lambda c: c.execute(_REPLACE, values).rowcount > 0)
 
     async def remove(self, token_id: str) -> bool:
         """Forget a record; say whether there was one."""

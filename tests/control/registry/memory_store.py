@@ -9,7 +9,6 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry.errors import Compacted, HeadMoved
 from bascule.control.registry.history_clock import SteadyClock
-from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import (
     MAX_PROPOSALS,
     Author,
@@ -39,7 +38,6 @@ class MemoryStore:
         self._newest = self._oldest
         self._log: list[Change] = []
         self._listeners: list[Callable[[Change], None]] = []
-        self._reports: dict[str, NodeReport] = {}
         self._pairs: frozenset[Pair] = frozenset()
         self._proposals: dict[Key, Proposal] = {}
 
@@ -157,18 +155,6 @@ class MemoryStore:
     async def withdraw(self, key: Key) -> None:
         """Forget what is proposed for a record."""
         self._proposals.pop(key, None)
-
-    async def report(self, report: NodeReport) -> None:
-        """Keep what a node says."""
-        self._reports[report.node] = report
-
-    async def forget_node(self, node: str) -> None:
-        """Drop what a node said."""
-        self._reports.pop(node, None)
-
-    async def reports(self) -> tuple[NodeReport, ...]:
-        """Return what the nodes say."""
-        return tuple(self._reports[node] for node in sorted(self._reports))
 
     async def close(self) -> None:
         """Do nothing: there is nothing to let go of."""
