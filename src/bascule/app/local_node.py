@@ -40,16 +40,12 @@ TRIAL_LINES = 20
 class LocalSource:
     """A ``RegistrySource`` over the registry of this process."""
 
-    def __init__(
-        self,
-        service: RegistryService,
-        clock: Clock,
-        reported: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Follow a registry; ``reported`` is called when what the node says is kept."""
+    def __init__(self, service: RegistryService, clock: Clock, name: str = NODE_NAME) -> None:
+        """Follow a registry, as a node of this name."""
         self._service = service
         self._clock = clock
-        self._reported = reported
+        self._name = name
+        service.standing.own.add(name)
 
     async def snapshot(self, known: Snapshot | None = None) -> Snapshot:
         """Return everything at the newest revision; ``known`` itself if it is that."""
@@ -65,16 +61,15 @@ class LocalSource:
 
     async def report(self, report: Report) -> None:
         """Keep what the node says."""
-        await self._service.report(
+        await self._service.standing.report(
             NodeReport(
-                node=NODE_NAME,
+                node=self._name,
                 revision=report.revision,
                 state=report.state,
                 servers=report.servers,
                 at=self._clock.now(),
             )
         )
-        self._reported()
 
 
 async def _changes(

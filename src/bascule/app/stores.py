@@ -1,4 +1,4 @@
-"""What a process keeps on disk, opened in order: tokens, the ledger, the registry and its files."""
+"""What a process keeps, opened in order: tokens, the ledger, the registry and its files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from bascule.app.backends import publish_backends
-from bascule.app.data_dir import STORE_FILE, process_mark, served_alone
+from bascule.app.backing import open_backing
+from bascule.app.data_dir import served_alone
 from bascule.app.demo_task import DemoTask
-from bascule.app.lost_registry import note_registry, refuse_lost_registry
+from bascule.app.local_node import NODE_NAME
 from bascule.app.reload import Reloading
 from bascule.app.settings import Settings
 from bascule.audit.approvals import Approvals, LedgerStore, MemoryStore
@@ -22,14 +23,10 @@ from bascule.audit.ledger import MemoryLedger
 from bascule.audit.log_lines import LoggedLedger
 from bascule.audit.parked_turns import LedgerTurns, MemoryTurns, ParkedTurns
 from bascule.audit.sqlite_ledger import SqliteLedger
-from bascule.auth.keys import derived
-from bascule.auth.server_key import KEY_NAME, server_key
-from bascule.auth.token_store import open_tokens
 from bascule.auth.tokens import Tokens
 from bascule.control.envelope import OuterKey
-from bascule.control.registry.service import RegistryService, open_registry
-from bascule.control.registry.sqlite_store import SqliteStore
-from bascule.control.secrets import Secrets, open_secrets
+from bascule.control.registry.service import RegistryService
+from bascule.control.secrets import Secrets
 from bascule.model.task import TaskRecord
 
 if TYPE_CHECKING:
@@ -61,6 +58,8 @@ class Stores:
     approvals: Approvals | None = None
     #: The PostgreSQL that this process shares with others, if it does.
     shared: Postgres | None = None
+    #: The name under which its node reports.
+    node: str = NODE_NAME
     #: Turns that wait for approval; in memory at the chat door where there is none.
     parked: ParkedTurns | None = None
 
@@ -79,28 +78,26 @@ async def open_stores(
     new_registry: bool = False,
     secrets_key: OuterKey | None = None,
 ) -> AsyncGenerator[Stores, None]:
-    """Open what is in the data directory, and read the records into the registry."""
+    """Open what the settings name, and read the records into the registry."""
     data = Path(settings.data_dir)
     async with AsyncExitStack() as stack:
-        tokens = await stack.enter_async_context(open_tokens(data))
+        opened = stack.enter_async_context
+        backing = await opened(open_backing(settings, new_registry=new_registry))
+        tokens = await opened(backing.tokens())
         stack.enter_context(served_alone(data))
-        tokens.process = process_mark(data) or tokens.process
-        kept = await stack.enter_async_context(open_ledger(settings, data))
+        tokens.process = backing.process or tokens.process
+        kept = await opened(backing.ledger())
         quiet = kept or MemoryLedger(limit=0)
         ledger = LoggedLedger(quiet, slow_call_ms=settings.log.slow_call_ms)
         tokens.note = quiet.note
-        if not new_registry:
-            refuse_lost_registry(data, await tokens.records())
+        service = await opened(backing.registry(tokens, new=new_registry))
+        service.note = quiet.note
+        if backing.shared is not None:
+            demo = None  # it is for one who tries things out
         folder = None if demo is None else await asyncio.to_thread(demo.write, data)
         task = None if demo is None else DemoTask(demo.task, data, empty=demo.empty)
-        store = await SqliteStore(data / STORE_FILE).open()
-        note_registry(data)
-        service = await stack.enter_async_context(open_registry(store))
-        service.note = quiet.note
-        secrets = await stack.enter_async_context(
-            open_secrets(data, key=secrets_key, note=ledger.note, records=service.snapshot)
-        )
-        approvals = await stack.enter_async_context(open_approvals(settings, kept, secrets))
+        secrets = await opened(backing.secrets(secrets_key, ledger.note, service.snapshot))
+        approvals = await opened(open_approvals(settings, kept, secrets))
         files = Reloading(service, settings, folder, problems)
         closed = settings.node.closed()
         if closed is not None:
@@ -121,23 +118,10 @@ async def open_stores(
             ledger=ledger,
             kept=kept,
             approvals=approvals,
+            shared=backing.shared,
+            node=backing.node,
             parked=parked_turns(settings, kept, secrets),
         )
-
-
-@asynccontextmanager
-async def open_ledger(settings: Settings, data: Path) -> AsyncGenerator[SqliteLedger | None, None]:
-    """Keep what happens in the ledger of the data directory, if that is wanted."""
-    if not settings.ledger.enabled:
-        yield None
-        return
-    key = derived(server_key(data / KEY_NAME), "journal")
-    kept = SqliteLedger(data, key=key, settings=settings.ledger)
-    await kept.open()
-    try:
-        yield kept
-    finally:
-        await kept.close()
 
 
 def parked_turns(settings: Settings, ledger: SqliteLedger | None, secrets: Secrets) -> ParkedTurns:

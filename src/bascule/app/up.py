@@ -24,7 +24,7 @@ from bascule.app.control_plane import (
 )
 from bascule.app.data_dir import HOMES_FOLDER
 from bascule.app.guest_processes import GuestProcesses
-from bascule.app.local_node import NODE_NAME, LocalNode, LocalSource
+from bascule.app.local_node import LocalNode, LocalSource
 from bascule.app.logs import hide, process_log
 from bascule.app.serving import Announce, Orders, Work, logger, serve
 from bascule.app.settings import Settings
@@ -83,7 +83,7 @@ async def up(
                 works = _works(parts, orders)
                 await serve(settings, stores, app, works, announce, orders)
             with suppress(StoreUnavailable):  # what it said last is replaced at the next start
-                await stores.service.forget_node(NODE_NAME)
+                await stores.service.standing.forget_node(stores.node)
         say(logger, logging.INFO, "ended")
 
 
@@ -141,12 +141,12 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
         if secrets is not None:
             for users in filter(None, (bridge, backends, agents)):
                 stack.callback(secrets.subscribe(users.renew_secret))
-        source = LocalSource(service, SYSTEM_CLOCK, plane.live.note_report)
+        source = LocalSource(service, SYSTEM_CLOCK, stores.node)
         yield Parts(
             plane=plane,
             bridge=bridge,
             sessions=sessions,
-            follower=Follower(source, bridge),
+            follower=Follower(source, bridge, own_registry=True),
             backends=backends,
             loop=settings.chat.loop(),
             origins=settings.gateway.origins,
@@ -215,7 +215,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
     bridge.metrics.gateway = gateway = Gateway(parts.sessions, stores.tokens.key_for)
     serves = served_parts(stores, agents=parts.agents)
     return [
-        *plane_routes(parts.plane, node=node, versions={NODE_NAME: __version__}),
+        *plane_routes(parts.plane, node=node, versions={stores.node: __version__}),
         *tools_routes(parts.sessions, stores.approvals, serves=serves),
         *guest_routes(parts.sessions, parts.guests, parts.guest_rules),
         *gateway_routes(gateway, parts.origins),

@@ -17,25 +17,26 @@ from bascule.audit.anchors import parsed, read_public_key
 from bascule.audit.checkpoints import stored
 from bascule.audit.export import rows_of_export
 from bascule.audit.findings import Problems, Verification
-from bascule.audit.ledger_file import MIGRATIONS, base
+from bascule.audit.ledger_file import FILE, MIGRATIONS, Tables
 from bascule.audit.row_walk import Found, RowWalk, stored_rows
 from bascule.db.errors import StoreUnavailable
 from bascule.db.sqlite import read_only, refuse_foreign
+from bascule.db.statements import Statements
 
 #: Told how many rows are compared, now and then; what it raises ends the verification.
 Told: TypeAlias = Callable[[int], None]
 _SQLITE = b"SQLite format 3\0"
 #: After how many rows it is told.
 _STRIDE = 500
-_CHECKPOINTS = "SELECT number, tip, made_at, anchor FROM checkpoints ORDER BY number"
 
 
 def verify(
-    source: Path | sqlite3.Connection,
+    source: Path | Statements,
     anchors: Iterable[bytes] | None = None,
     public_key: str | None = None,
     *,
     told: Told = lambda _: None,
+    tables: Tables = FILE,
 ) -> Verification:
     """Verify a ledger against anchor lines and the public key of whoever signed them.
 
@@ -44,15 +45,15 @@ def verify(
     StoreUnavailable for a file that is no ledger, InvalidRecord for a key that is none.
     """
     given = None if public_key is None else read_public_key(public_key)
-    if isinstance(source, sqlite3.Connection):
-        return _of_database(source, anchors, given, told)
+    if not isinstance(source, Path):
+        return _of_chain(source, anchors, given, told, tables)
     try:
         with source.open("rb") as file:
             if file.read(len(_SQLITE)) != _SQLITE:
                 file.seek(0)
                 return _of_export(file, anchors or (), given, told)
         with _opened(source) as connection:
-            return _of_database(connection, anchors, given, told)
+            return _of_chain(connection, anchors, given, told, tables)
     except (OSError, sqlite3.Error) as error:
         raise StoreUnavailable(f"{source} cannot be read: {error}") from error
 
@@ -75,19 +76,20 @@ def _of_export(
     return _walked(_counted(found, told), AnchorWalk(anchors, given), Problems())
 
 
-def _of_database(
-    connection: sqlite3.Connection,
+def _of_chain(
+    statements: Statements,
     anchors: Iterable[bytes] | None,
     given: str | None,
     told: Told,
+    tables: Tables,
 ) -> Verification:
     problems = Problems()
-    _check_checkpoints(connection, problems)
-    query = "SELECT value FROM meta WHERE key = 'ledger_id'"
-    [ledger_id] = connection.execute(query).fetchone() or [None]
-    walk = AnchorWalk(stored(connection) if anchors is None else anchors, given, ledger_id)
-    before = _base(connection, problems)
-    return _walked(_counted(stored_rows(connection, problems), told), walk, problems, before)
+    _check_checkpoints(statements, tables, problems)
+    lines = stored(statements, tables) if anchors is None else anchors
+    walk = AnchorWalk(lines, given, tables.ledger_id(statements))
+    before = _base(statements, tables, problems)
+    rows = _counted(stored_rows(statements, problems, tables=tables), told)
+    return _walked(rows, walk, problems, before, tables)
 
 
 def _counted(found: Iterable[Found], told: Told) -> Iterator[Found]:
@@ -102,8 +104,9 @@ def _walked(
     anchors: AnchorWalk,
     problems: Problems,
     before: tuple[int, bytes] | None = None,
+    tables: Tables = FILE,
 ) -> Verification:
-    walk = RowWalk(anchors.checked(problems), problems)
+    walk = RowWalk(anchors.checked(problems), problems, tables=tables)
     for one in found:
         walk.take(one)
     walk.finish(before, anchored=anchors.count > 0)
@@ -125,17 +128,21 @@ def _walked(
     )
 
 
-def _base(connection: sqlite3.Connection, problems: Problems) -> tuple[int, bytes] | None:
+def _base(statements: Statements, tables: Tables, problems: Problems) -> tuple[int, bytes] | None:
     try:
-        return base(connection)
+        return tables.base(statements)
     except ValueError:
         problems.add(None, "the table meta has no number or hash in base_number or base_hash")
         return None
 
 
-def _check_checkpoints(connection: sqlite3.Connection, problems: Problems) -> None:
+def _check_checkpoints(statements: Statements, tables: Tables, problems: Problems) -> None:
     """Compare what the table says of anchors with their lines."""
-    for number, tip, made_at, lines in connection.execute(_CHECKPOINTS):
+    query = (
+        f"SELECT number, tip, made_at, anchor FROM {tables.checkpoints}"  # noqa: S608 - constants
+        f" WHERE {tables.mine} ORDER BY number"
+    )
+    for number, tip, made_at, lines in statements.execute(query):
         signed = parsed(bytes(lines).split(b"\n")[0])
         said = signed and (signed.number, bytes.fromhex(signed.tip), signed.made_at)
         if said != (number, tip, made_at):

@@ -36,9 +36,9 @@ FORM_SECONDS = 120.0
 MOST = 8
 #: How long a question whose connection was cut has to notice.
 _NOTICE_SECONDS = 1.0
-#: Classes of errors that leave open what became of a commit: of the connection, of an operator
-#: who ended it, and of the server itself.
-_DOUBTFUL = ("08", "57P", "58", "XX")
+#: Classes of errors that leave open what became of a commit: of the connection, and of an
+#: operator who ended it.
+_DOUBTFUL = ("08", "57P")
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _WRITE = "BEGIN"
 
@@ -184,7 +184,8 @@ class Postgres:
             self.trouble = str(error)
             raise
         except FAULTS as error:
-            self.trouble = f"{self.where} does not answer: {said(error)}"
+            what = "refuses" if _was_said(error) else "does not answer"
+            self.trouble = f"{self.where} {what}: {said(error)}"
             raise StoreUnavailable(self.trouble) from error
         self.trouble = None
 
@@ -368,16 +369,24 @@ def _unknown(error: BaseException) -> str:
 
 
 def _is_certain(error: BaseException) -> bool:
-    """Say whether an error of a commit means that nothing was written."""
+    """Say whether an error of a commit means that nothing was written.
+
+    The server says so by refusing it and going on; what ends the connection may come too late.
+    """
     state = getattr(error, "sqlstate", None)
-    return isinstance(state, str) and not state.startswith(_DOUBTFUL)
+    return _was_said(error) and isinstance(state, str) and not state.startswith(_DOUBTFUL)
+
+
+def _was_said(error: BaseException) -> bool:
+    """Say whether the server refused something, and goes on."""
+    return getattr(error, "severity_en", None) == "ERROR"
 
 
 def said(error: BaseException) -> str:
     """Return an error's words, which some have none of."""
     if isinstance(error, TimeoutError):
         return str(error) or "it took too long"
-    return str(error) or type(error).__name__
+    return "; ".join(str(error).splitlines()) or type(error).__name__
 
 
 def shown_dsn(dsn: str) -> str:

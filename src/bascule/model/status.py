@@ -79,7 +79,7 @@ class CombinedStatus(Struct, frozen=True, kw_only=True):
     """One server over all nodes: the worst state counts, the nodes' own words are kept.
 
     Reconnects are summed, the average is that of the nodes' averages, and ``trouble`` is the
-    worst that any node sees.
+    worst that any node sees. A list has the words of a few nodes only, those that see it worst.
     """
 
     state: str
@@ -91,6 +91,8 @@ class CombinedStatus(Struct, frozen=True, kw_only=True):
     average_latency_ms: float | None = None
     reconnects: int = 0
     nodes: dict[str, ServerStatus] = {}
+    #: How many nodes speak of it.
+    node_count: int = 0
     starting: str | None = None
 
 

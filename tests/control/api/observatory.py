@@ -123,8 +123,7 @@ class Observatory(Counter):
         status = ServerStatus(server_id="fs", state=state, last_error=error)
         now = self.clock.now()
         report = NodeReport(node="n1", revision=1, state=node, servers=(status,), at=now)
-        await self.service.report(report)
-        self.live.note_report()
+        await self.service.standing.report(report)
 
     @asynccontextmanager
     async def reading(self, who: str = "admin") -> AsyncGenerator[Stream]:

@@ -176,7 +176,7 @@ async def test_nodes_are_listed_with_what_they_said_last(room: Observatory):
 @pytest.mark.requirement("admin:nodes")
 async def test_a_node_that_has_not_reported_for_long_is_silent(room: Observatory):
     await room.reported("connected")
-    await room.clock.advance(61)
+    await room.clock.advance(91)
     [node] = (await room.nodes()).json["nodes"]
     assert node["state"] == "silent"
     [found] = (await room.overview())["attention"]

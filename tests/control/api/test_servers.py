@@ -38,14 +38,17 @@ class Node:
 async def test_a_list_shows_records_with_status_and_when_they_changed(desk: Desk, place: str):
     await desk.ask("PUT", f"{SERVERS}/fs", server("fs"))
     status = ServerStatus(server_id="fs", state="down", last_error="exited", tool_count=3)
-    await desk.service.report(NodeReport(node="n1", servers=(status,)))
+    await desk.service.standing.report(
+        NodeReport(node="n1", servers=(status,), at=desk.clock.now())
+    )
 
     answer = await desk.ask("GET", place, role="viewer")
 
     assert answer.status == 200
-    assert set(answer.json) == {"store_id", "revision", "servers", "next_cursor"}
-    assert answer.json["revision"] == 1
-    assert answer.json["store_id"] == desk.service.view.store_id
+    assert set(answer.json) == {"store_id", "revision", "mark", "servers", "next_cursor"}
+    found = answer.json["store_id"], answer.json["revision"], answer.json["mark"]
+    assert found == (desk.service.view.store_id, 1, desk.service.view.mark)
+    assert answer.header("etag") == f'"{desk.service.view.position}"'
     [shown] = answer.json["servers"]
     assert shown["server_id"] == "fs"
     stdio = {"command": "true", "args": [], "env": {}, "env_from": [], "home": "kept"}
@@ -66,7 +69,7 @@ async def test_every_state_is_shown_as_connected_degraded_or_down(desk: Desk, pl
     for state in words:
         await desk.ask("PUT", f"{SERVERS}/{state}", server(state))
     said = tuple(ServerStatus(server_id=state, state=state) for state in words)
-    await desk.service.report(NodeReport(node="n1", servers=said))
+    await desk.service.standing.report(NodeReport(node="n1", servers=said, at=desk.clock.now()))
 
     answer = await desk.ask("GET", place, role="viewer")
 

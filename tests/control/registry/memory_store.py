@@ -6,10 +6,11 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 
+from msgspec.structs import replace
+
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry.errors import Compacted, HeadMoved
 from bascule.control.registry.history_clock import SteadyClock
-from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import (
     MAX_PROPOSALS,
     Author,
@@ -39,13 +40,17 @@ class MemoryStore:
         self._newest = self._oldest
         self._log: list[Change] = []
         self._listeners: list[Callable[[Change], None]] = []
-        self._reports: dict[str, NodeReport] = {}
         self._pairs: frozenset[Pair] = frozenset()
         self._proposals: dict[Key, Proposal] = {}
 
-    def become(self, other: MemoryStore) -> None:
-        """Have what another store has, as if that were put in this one's place."""
-        self._oldest, self._newest = other._oldest, other._newest
+    def become(self, other: MemoryStore, *, predecessor: str | None = None) -> None:
+        """Have what another store has; one that names a predecessor was restored from it."""
+        named = (
+            {}
+            if predecessor is None
+            else {"store_id": secrets.token_hex(8), "predecessor": predecessor}
+        )
+        self._oldest, self._newest = [replace(v, **named) for v in (other._oldest, other._newest)]
         self._log = list(other._log)
 
     @property
@@ -157,18 +162,6 @@ class MemoryStore:
     async def withdraw(self, key: Key) -> None:
         """Forget what is proposed for a record."""
         self._proposals.pop(key, None)
-
-    async def report(self, report: NodeReport) -> None:
-        """Keep what a node says."""
-        self._reports[report.node] = report
-
-    async def forget_node(self, node: str) -> None:
-        """Drop what a node said."""
-        self._reports.pop(node, None)
-
-    async def reports(self) -> tuple[NodeReport, ...]:
-        """Return what the nodes say."""
-        return tuple(self._reports[node] for node in sorted(self._reports))
 
     async def close(self) -> None:
         """Do nothing: there is nothing to let go of."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,12 +19,10 @@ from bascule.control.registry.loader import Loader
 from bascule.control.registry.plan import Draft, Namespaces
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
-from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import Author, Change, View, Write
 from bascule.model.server import ServerRecord
 from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot
-from bascule.model.status import ServerStatus
 from bascule.policy.compose import compose
 from tests.control.registry.build import BY, server
 from tests.control.registry.memory_store import MemoryStore
@@ -236,51 +233,3 @@ async def test_a_small_plan_is_made_where_it_is_asked_for_and_a_large_one_beside
     await service.transact(plan, BY)
     await service.transact(plan, BY, size=1_000)
     assert threads[0] == here != threads[1]
-
-
-class CountingCommit:
-    """Commits for real, and counts the rows that were changed."""
-
-    rows = 0
-
-    def __call__(self, connection: sqlite3.Connection, /) -> None:
-        self.rows = connection.total_changes
-        connection.execute("COMMIT")
-
-
-def report(*servers: ServerStatus, at: float = 1.0) -> NodeReport:
-    return NodeReport(node="local", servers=servers, at=at)
-
-
-@pytest.mark.requirement("registry:many-records")
-async def test_a_report_that_says_the_same_again_writes_one_row(tmp_path: Path):
-    commit = CountingCommit()
-    store = await SqliteStore(tmp_path / "r.db", synchronous="OFF", commit=commit).open()
-    try:
-        many = [ServerStatus(server_id=f"s{n}", state="disconnected") for n in range(50)]
-        await store.report(report(*many))
-        before = commit.rows
-        await store.report(report(*many, at=2.0))
-        assert commit.rows - before == 1
-        changed = ServerStatus(server_id="s3", state="down")
-        await store.report(report(changed, *many[5:], at=3.0))
-        [kept] = await store.reports()
-        assert {s.server_id for s in kept.servers} == {"s3", *(f"s{n}" for n in range(5, 50))}
-        assert (kept.at, {s.state for s in kept.servers if s.server_id == "s3"}) == (3.0, {"down"})
-    finally:
-        await store.close()
-
-
-async def test_a_report_after_the_node_was_forgotten_elsewhere_is_whole_again(tmp_path: Path):
-    path = tmp_path / "r.db"
-    store = await SqliteStore(path, synchronous="OFF").open()
-    other = await SqliteStore(path, synchronous="OFF").open()
-    try:
-        up = ServerStatus(server_id="s1", state="connected")
-        await store.report(report(up))
-        await other.forget_node("local")
-        await store.report(report(up, at=2.0))
-        assert await store.reports() == (report(up, at=2.0),)
-    finally:
-        await store.close()
-        await other.close()

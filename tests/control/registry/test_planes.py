@@ -55,7 +55,7 @@ async def test_registering_a_server_starts_nothing(service: RegistryService, tmp
     sys.addaudithook(audit)
     command = {"command": "touch", "args": [str(tmp_path / "ran")]}
     await service.create("server", server("fs", stdio=command, prewarm=True), BY)
-    await service.report(NodeReport(node="n", revision=1))
+    await service.standing.report(NodeReport(node="n", revision=1))
     await service.delete("server", "fs", BY)
     watching = False
     assert started == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,18 +18,15 @@ from bascule.control.registry.errors import (
     StoreChanged,
 )
 from bascule.control.registry.plan import Edit, records_of
-from bascule.control.registry.service import RegistryService, open_registry
-from bascule.control.registry.status import NodeReport
+from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Author, Store
 from bascule.db.errors import StoreUnavailable
 from bascule.errors import InvalidRecord
 from bascule.model.kinds import CLASSES, KINDS, Kind
 from bascule.model.snapshot import Position, Snapshot
-from bascule.model.status import ServerStatus
 from bascule.wire.faults import face
 from bascule.wire.records import dump, encode
 from tests.control.registry.build import BY, PLAIN, changed, server, write
-from tests.control.registry.memory_store import MemoryStore
 from tests.wire.full_records import FULL
 
 
@@ -347,63 +343,6 @@ async def test_a_file_owned_record_is_read_only_until_adopted(
     await service.patch("server", "fs", {"enabled": False}, BY)
     with pytest.raises(NotFound):
         await service.adopt("server", "none", BY)
-
-
-async def test_the_status_of_a_server_is_what_its_nodes_say(service: RegistryService):
-    await service.put("server", "a", server("a"), BY)
-    await service.put("server", "b", server("b"), BY)
-    up = ServerStatus(
-        server_id="a",
-        state="connected",
-        tool_count=3,
-        latency_ms=1.0,
-        average_latency_ms=3.0,
-        reconnects=2,
-    )
-    down = ServerStatus(server_id="a", state="down", last_error="no such command")
-    await service.report(NodeReport(node="one", servers=(up,), revision=2))
-    assert (await service.statuses())["a"].state == "connected"
-    await service.report(NodeReport(node="two", servers=(down,), revision=2))
-    status = await service.statuses()
-    assert (status["a"].state, status["a"].last_error) == ("down", "no such command")
-    assert (status["a"].tool_count, status["a"].latency_ms) == (3, 1.0)
-    assert (status["a"].average_latency_ms, status["a"].reconnects) == (3.0, 2)
-    assert {node: one.health for node, one in status["a"].nodes.items()} == {
-        "one": "Connected",
-        "two": "Down",
-    }
-    assert (status["a"].health, status["b"].health) == ("Down", "Down")
-    assert (status["b"].state, status["b"].nodes) == ("unknown", {})
-    assert service.view.revision == 2
-    await service.forget_node("two")
-    assert (await service.statuses())["a"].state == "connected"
-    assert [node.node for node in await service.nodes()] == ["one"]
-
-
-class Counted(tuple[ServerStatus, ...]):
-    """Statuses that count how often somebody goes through them."""
-
-    __slots__ = ()
-    walks = 0
-
-    def __iter__(self) -> Iterator[ServerStatus]:
-        Counted.walks += 1
-        return super().__iter__()
-
-
-async def test_the_status_of_every_server_takes_one_look_at_each_report():
-    store = MemoryStore()
-    ids = [f"s{number}" for number in range(50)]
-    async with open_registry(store) as service:
-        await service.import_records([("server", server(one)) for one in ids], "upsert", BY)
-        for node in ("one", "two", "three"):
-            said = Counted(ServerStatus(server_id=one, state="connected") for one in ids)
-            await store.report(NodeReport(node=node, servers=said))
-        Counted.walks = 0
-        statuses = await service.statuses()
-    assert Counted.walks == 3
-    assert {status.state for status in statuses.values()} == {"connected"}
-    assert set(statuses) == set(ids)
 
 
 @pytest.mark.requirement("registry:expected-revision")

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bascule.control.registry.errors import Compacted, Conflict, FutureRevision, HeadMoved
-from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import Change, Retention, Store
 from bascule.model.kinds import KINDS
-from bascule.model.status import ServerStatus
 from bascule.testing.clock import FakeClock
 from tests.control.registry.build import BY, PLAIN, gone, names, write
 
@@ -127,25 +125,6 @@ async def test_a_deleted_object_comes_back_with_a_later_revision(store: Store):
     await store.write([gone("a")], BY)
     await store.write([write("a", expected=0)], BY)
     assert (await store.view()).objects["server", "a"].revision == 3
-
-
-@pytest.mark.requirement("registry:status-apart")
-async def test_a_change_of_status_never_moves_the_revision(store: Store):
-    await store.write([write("a")], BY)
-    before = await store.head()
-    status = ServerStatus(
-        server_id="a", state="down", last_error="no", tool_count=3, latency_ms=1.5
-    )
-    await store.report(NodeReport(node="n2", revision=1, servers=(status,), at=7.0))
-    await store.report(NodeReport(node="n1"))
-    await store.report(NodeReport(node="n2", revision=1, state="degraded", servers=(status,)))
-    assert await store.head() == before
-    assert [report.node for report in await store.reports()] == ["n1", "n2"]
-    assert (await store.reports())[1].servers == (status,)
-    assert (await store.reports())[1].state == "degraded"
-    await store.forget_node("n2")
-    assert [report.node for report in await store.reports()] == ["n1"]
-    assert await store.head() == before
 
 
 async def test_every_revision_that_is_kept_can_be_read_back_whole(store: Store):

@@ -32,7 +32,6 @@ from bascule.control.api.approval_feed import ApprovalFeed
 from bascule.control.api.approval_view import shown
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Change
-from bascule.db.errors import StoreUnavailable
 from bascule.errors import BasculeError
 from bascule.model.approval import Approval
 from bascule.model.status import CombinedStatus
@@ -142,6 +141,7 @@ class Live:
         #: Where the first reader began.
         self._since = 0
         self._reported = asyncio.Event()
+        service.standing.listen(self._reported.set)
         self._gathered: list[Piece] = []
         #: How servers stand, and what waits for approval: what a new reader is told first.
         self._standing: dict[tuple[str, str], Piece] = {}
@@ -151,10 +151,6 @@ class Live:
     def routes(self) -> list[GuardedRoute]:
         """Return the route of the stream."""
         return [route(LIVE, self._watch, ["GET"], permission="registry:read")]
-
-    def note_report(self) -> None:
-        """Have statuses looked at: a node has reported."""
-        self._reported.set()
 
     async def run(self) -> None:
         """Follow the sources while anybody reads, until cancelled."""
@@ -241,15 +237,14 @@ class Live:
         told: dict[str, CombinedStatus] = {}
         while True:
             self._reported.clear()
-            with suppress(StoreUnavailable):
-                found = await self._service.statuses()
-                for id, status in found.items():
-                    if told.get(id) != status:
-                        moved = StatusMoved(server_id=id, status=status)
-                        self._standing["status", id] = self._add("status", moved, "registry:read")
-                for id in told.keys() - found.keys():
-                    self._standing.pop(("status", id), None)
-                told = found
+            found = await self._service.statuses()
+            for id, status in found.items():
+                if told.get(id) != status:
+                    moved = StatusMoved(server_id=id, status=status)
+                    self._standing["status", id] = self._add("status", moved, "registry:read")
+            for id in told.keys() - found.keys():
+                self._standing.pop(("status", id), None)
+            told = found
             await self._reported.wait()
 
     async def _steps(self) -> None:

@@ -19,9 +19,6 @@ from bascule.control.registry.status import NodeReport
 from bascule.wire.api.addresses import NODES, OVERVIEW
 from bascule.wire.api.overview import NodeList, NodeShown, Overview
 
-#: A node reports at least every 15 seconds.
-SILENT_SECONDS = 60.0
-
 
 def overview_routes(
     watched: Watched,
@@ -43,6 +40,7 @@ class _Desk:
         self, watched: Watched, figures: RecentFigures, clock: Clock, versions: Mapping[str, str]
     ) -> None:
         self._watched = watched
+        self._standing = watched.service.standing
         self._figures = figures
         self._clock = clock
         self._versions = versions
@@ -57,24 +55,23 @@ class _Desk:
             window_seconds=WINDOW_SECONDS,
             figures=self._figures.seconds() if counts else (),
             servers=self._figures.servers() if counts else (),
-            attention=await self._watched.attention(asking, await self._nodes()),
+            attention=await self._watched.attention(asking, self._nodes()),
         )
         return json_response(body)
 
     async def nodes(self, request: Request) -> Response:
         """List the nodes, with what each reported last."""
         only_parameters(request)
-        return json_response(NodeList(await self._nodes()))
+        return json_response(NodeList(self._nodes()))
 
-    async def _nodes(self) -> tuple[NodeShown, ...]:
-        return tuple(self._shown(report) for report in await self._watched.service.nodes())
+    def _nodes(self) -> tuple[NodeShown, ...]:
+        return tuple(self._shown(report) for report in self._standing.nodes())
 
     def _shown(self, report: NodeReport) -> NodeShown:
-        silent = self._clock.now() - report.at > SILENT_SECONDS
         states = Counter(status.state for status in report.servers)
         return NodeShown(
             name=report.node,
-            state="silent" if silent else report.state,
+            state="silent" if self._standing.is_silent(report) else report.state,
             revision=report.revision,
             version=self._versions.get(report.node),
             last_seen=rfc3339(report.at),

@@ -59,7 +59,7 @@ class Records:
         limit, cursor = query.limit(request), query.cursor(request)
         defaults = flag(request, "defaults", default=True)
         view, asking = self._service.view, query.principal(request)
-        etag = make_etag(view.store_id, view.revision)
+        etag = make_etag(view.position)
         if is_unchanged(request, etag):
             return not_modified(etag)
         found = [one for one in view.of_kind(self._kind) if cursor is None or one.id > cursor]
@@ -72,6 +72,7 @@ class Records:
         body = LISTS[self._kind](
             store_id=view.store_id,
             revision=view.revision,
+            mark=view.mark,
             items=await apart(len(page), items),
             next_cursor=page[-1].id if len(page) < len(found) else None,
         )
@@ -84,7 +85,7 @@ class Records:
         etag = query.tag_of(stored)
         if is_unchanged(request, etag):
             return not_modified(etag)
-        body = await self._shown(stored, request)
+        body = self._shown(stored, request)
         if prefers(request, TOML, to=JSON):
             text = toml_of(body)
             return Response(text, media_type=TOML, headers={**_VARY_ONE, "ETag": etag})
@@ -170,17 +171,17 @@ class Records:
         statuses = await self._service.statuses()
         return lambda server_id: statuses.get(server_id, UNKNOWN)
 
-    async def _shown(self, stored: Stored, request: Request) -> Plain:
-        status_of = await self._statuses()
+    def _shown(self, stored: Stored, request: Request) -> Plain:
+        status = self._service.standing.status(stored.id) if self._kind == "server" else None
         defaults = flag(request, "defaults", default=True)
-        return shown(stored, query.principal(request), status_of(stored.id), defaults=defaults)
+        return shown(stored, query.principal(request), status, defaults=defaults)
 
     async def _answer(self, request: Request, written: Written, key: str) -> Response:
         stored = written.stored(self._kind, key)
         body = WRITTEN[self._kind](
             revision=written.revision,
             changed=written.change is not None,
-            record=await self._shown(stored, request),
+            record=self._shown(stored, request),
             warnings=written.warnings,
         )
         etag = query.tag_of(stored)

@@ -29,6 +29,7 @@ from bascule.control.registry.acceptance import Acceptance
 from bascule.control.registry.advice import advice, needs_advice
 from bascule.control.registry.authority import refuse_ungoverned
 from bascule.control.registry.carryover import Brings
+from bascule.control.registry.duties import Duties, Duty, LocalDuties
 from bascule.control.registry.errors import (
     AlreadyExists,
     HeadMoved,
@@ -38,6 +39,7 @@ from bascule.control.registry.errors import (
 from bascule.control.registry.history import compare, way_back
 from bascule.control.registry.hub import CAPACITY, Hub
 from bascule.control.registry.loosenings import loosenings
+from bascule.control.registry.nodes import NodeReports
 from bascule.control.registry.offload import apart
 from bascule.control.registry.plan import (
     Draft,
@@ -48,7 +50,8 @@ from bascule.control.registry.plan import (
     refuse_conflicts,
     refuse_owned,
 )
-from bascule.control.registry.status import CombinedStatus, NodeReport, all_combined
+from bascule.control.registry.standing import Standing
+from bascule.control.registry.status import CombinedStatus
 from bascule.control.registry.store import (
     PATIENCE,
     Author,
@@ -84,6 +87,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     bookmark_seconds: float = 10.0
     poll_seconds: float = 2.0
     compact_seconds: float = 300.0
+    forget_seconds: float = 3_600.0
 
 
 class RegistryService:
@@ -96,10 +100,16 @@ class RegistryService:
         *,
         clock: Clock = SYSTEM_CLOCK,
         settings: Settings | None = None,
+        reports: NodeReports | None = None,
+        duties: Duties | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._settings = settings or Settings()
+        #: What only one replica does at a time.
+        self.duties: Duties = duties or LocalDuties()
+        #: What nodes say about servers, which moves no revision.
+        self.standing = Standing(reports, clock=clock)
         self._hub = Hub(store, view, capacity=self._settings.ring)
         self._writing = asyncio.Lock()
         self._bell = asyncio.Event()
@@ -381,23 +391,9 @@ class RegistryService:
         size = max(len(written.before.objects), len(written.after.objects))
         return await apart(size, partial(written.diff, self.known_tools()))
 
-    # --- status
-
-    async def report(self, report: NodeReport) -> None:
-        """Keep what a node says about its servers. No revision moves."""
-        await self._store.report(report)
-
-    async def forget_node(self, node: str) -> None:
-        """Drop what a node said."""
-        await self._store.forget_node(node)
-
-    async def nodes(self) -> tuple[NodeReport, ...]:
-        return await self._store.reports()
-
     async def statuses(self) -> dict[str, CombinedStatus]:
         """Return the status of every server of the registry, over all nodes."""
-        reports, servers = await self._store.reports(), self.snapshot().servers
-        return await apart(len(servers), partial(all_combined, reports, servers))
+        return await self.standing.statuses(self.snapshot().servers)
 
     # --- upkeep
 
@@ -410,14 +406,23 @@ class RegistryService:
         return await self._store.compact(self._settings.retention)
 
     async def keep_up(self) -> None:
-        """Do the upkeep until cancelled: bookmarks, other processes' writes, compaction."""
+        """Do the upkeep until cancelled: bookmarks, what other processes wrote, and the duties."""
         settings = self._settings
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._every(settings.bookmark_seconds, self._hub.tick))
             tasks.create_task(self._every(settings.poll_seconds, self.catch_up))
             tasks.create_task(self._store.watch_others(self._bell.set))
             tasks.create_task(self._answer_bell())
-            tasks.create_task(self._every(settings.compact_seconds, self.compact))
+            tasks.create_task(self._every(settings.poll_seconds, self.standing.refresh))
+            compact = partial(self._in_turn, "compaction", self.compact)
+            tasks.create_task(self._every(settings.compact_seconds, compact))
+            forget = partial(self._in_turn, "forgetting", self.standing.forget_silent)
+            tasks.create_task(self._every(settings.forget_seconds, forget))
+
+    async def _in_turn(self, duty: Duty, work: Callable[[], Awaitable[object]]) -> None:
+        async with self.duties.mine(duty) as mine:
+            if mine:
+                await work()
 
     async def _answer_bell(self) -> None:
         """Take in what other processes write as soon as the store says so."""
@@ -453,10 +458,22 @@ def _planned(plan: Callable[[View], Draft], before: View, *, as_owner: bool) -> 
 
 @asynccontextmanager
 async def open_registry(
-    store: Store, *, clock: Clock = SYSTEM_CLOCK, settings: Settings | None = None
+    store: Store,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    settings: Settings | None = None,
+    reports: NodeReports | None = None,
+    duties: Duties | None = None,
 ) -> AsyncGenerator[RegistryService, None]:
-    """Serve a store, with the upkeep running; on leaving, end watches and close the store."""
-    service = RegistryService(store, await store.view(), clock=clock, settings=settings)
+    """Serve a store, with the upkeep running; on leaving, end watches and close the store.
+
+    Without ``reports`` what nodes say lasts as long as the process; without ``duties`` it has them
+    all.
+    """
+    service = RegistryService(
+        store, await store.view(), clock=clock, settings=settings, reports=reports, duties=duties
+    )
+    await service.standing.refresh()
     upkeep = asyncio.create_task(service.keep_up())
     try:
         yield service

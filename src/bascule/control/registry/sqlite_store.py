@@ -16,7 +16,6 @@ from contextlib import AbstractAsyncContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TypeAlias
 
-import msgspec
 from msgspec.structs import replace
 
 from bascule.clock import SYSTEM_CLOCK, Clock
@@ -24,7 +23,8 @@ from bascule.control.registry.errors import Compacted, HeadMoved
 from bascule.control.registry.history_clock import SteadyClock
 from bascule.control.registry.kinds import record_of
 from bascule.control.registry.sqlite_proposals import TABLES, SqliteProposals
-from bascule.control.registry.status import NodeReport
+from bascule.control.registry.sqlite_reports import TABLES as REPORT_TABLES
+from bascule.control.registry.sqlite_reports import SqliteReports
 from bascule.control.registry.store import (
     Author,
     Change,
@@ -53,7 +53,6 @@ from bascule.db.sqlite import (
     read_only,
 )
 from bascule.model.kinds import Kind
-from bascule.model.status import ServerStatus
 
 MIGRATIONS: tuple[Migration, ...] = (
     (
@@ -90,6 +89,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         "ALTER TABLE meta ADD COLUMN predecessor TEXT NOT NULL DEFAULT ''",
         "UPDATE meta SET floor_mark = lower(hex(randomblob(8)))",
     ),
+    REPORT_TABLES,
 )
 Row: TypeAlias = tuple[Kind, str, str, int, float, str | None]
 _OBJECT = "kind, id, body, revision, updated_at, owner"
@@ -112,8 +112,8 @@ class SqliteStore(SqliteProposals):
         self._age = SteadyClock(clock)
         self._database = Database(path, synchronous=synchronous, commit=commit)
         self._listeners: list[Callable[[Change], None]] = []
-        #: What nodes said last, as far as it came through this object.
-        self._said: dict[str, dict[str, ServerStatus]] = {}
+        #: What nodes say, in the same file.
+        self.reports = SqliteReports(self._database)
 
     async def open(self) -> SqliteStore:
         """Open the file, or make it; bring an older form up to date, after a backup."""
@@ -210,23 +210,6 @@ class SqliteStore(SqliteProposals):
         """Forget what is too old."""
         cutoff = self._age.now() - retention.seconds
         return await self._database.write(lambda c: _compact(c, retention.changes, cutoff))
-
-    async def report(self, report: NodeReport) -> None:
-        """Keep what a node says, in place of what it said before: what differs is written."""
-        servers = {status.server_id: status for status in report.servers}
-        said = self._said.pop(report.node, None)  # if the write fails, nobody knows what is there
-        await self._database.write(lambda connection: _report(connection, report, said))
-        self._said[report.node] = servers
-
-    async def forget_node(self, node: str) -> None:
-        """Drop what a node said."""
-        self._said.pop(node, None)
-        await self._database.write(
-            lambda c: c.execute("DELETE FROM nodes WHERE node = ?", (node,)) and None
-        )
-
-    async def reports(self) -> tuple[NodeReport, ...]:
-        return await self._database.read(_reports)
 
     async def backup(self, target: Path) -> None:
         """Copy the store, as it is now, to a file of its own."""
@@ -362,46 +345,3 @@ def _compact(connection: sqlite3.Connection, keep: int, cutoff: float) -> int:
     connection.execute("UPDATE meta SET floor = ?, floor_mark = ?", (floor, mark))
     connection.execute("DELETE FROM revisions WHERE revision <= ?", (floor,))
     return floor
-
-
-def _report(
-    connection: sqlite3.Connection, report: NodeReport, said: dict[str, ServerStatus] | None
-) -> None:
-    """Write what differs from what the node ``said`` before, or all if that is not known."""
-    node = (report.revision, report.state, report.at, report.node)
-    query = "UPDATE nodes SET revision = ?, state = ?, at = ? WHERE node = ?"
-    if connection.execute(query, node).rowcount == 0:
-        connection.execute("INSERT INTO nodes VALUES (?4, ?1, ?2, ?3)", node)
-        said = {}
-    if said is None:
-        connection.execute("DELETE FROM server_status WHERE node = ?", (report.node,))
-    known = said or {}
-    named = {status.server_id for status in report.servers}
-    connection.executemany(
-        "DELETE FROM server_status WHERE node = ? AND server_id = ?",
-        [(report.node, server_id) for server_id in known if server_id not in named],
-    )
-    connection.executemany(
-        "INSERT OR REPLACE INTO server_status VALUES (?, ?, ?)",
-        [
-            (report.node, s.server_id, msgspec.json.encode(s).decode())
-            for s in report.servers
-            if known.get(s.server_id) != s
-        ],
-    )
-
-
-def _reports(connection: sqlite3.Connection) -> tuple[NodeReport, ...]:
-    nodes = connection.execute("SELECT node, revision, state, at FROM nodes ORDER BY node")
-    return tuple(
-        NodeReport(
-            node=node, revision=revision, state=state, at=at, servers=_statuses(connection, node)
-        )
-        for node, revision, state, at in nodes.fetchall()
-    )
-
-
-def _statuses(connection: sqlite3.Connection, node: str) -> tuple[ServerStatus, ...]:
-    query = "SELECT body FROM server_status WHERE node = ? ORDER BY server_id"
-    rows = connection.execute(query, (node,)).fetchall()
-    return tuple(msgspec.json.decode(body, type=ServerStatus) for (body,) in rows)

@@ -1,16 +1,15 @@
-"""What nodes say about servers: kept apart from the records, and never moving the revision.
+"""What nodes say about servers, and how that makes the one ``status`` shown with a record.
 
-Stores keep the reports in tables of their own; the service combines them into the one ``status``
-that is shown with a record.
+``nodes.py`` is where reports are kept, ``standing.py`` combines them as they come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from heapq import nsmallest
 from typing import get_args
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from bascule.model.status import CombinedStatus, ServerStatus, Trouble, health_of
 
@@ -26,49 +25,59 @@ class NodeReport(Struct, frozen=True, kw_only=True):
 
 
 UNKNOWN = CombinedStatus(state="unknown", health="Down")
-_WORST_FIRST = (
-    "down",
-    "parked",
-    "degraded",
-    "reconnecting",
-    "connecting",
-    "disconnected",
-    "disabled",
-    "connected",
-)
+_RANKS: Mapping[str, int] = {
+    state: rank
+    for rank, state in enumerate(
+        (
+            "down",
+            "parked",
+            "degraded",
+            "reconnecting",
+            "connecting",
+            "disconnected",
+            "disabled",
+            "connected",
+        )
+    )
+}
 
 
-def all_combined(
-    reports: Iterable[NodeReport], servers: Iterable[str]
-) -> dict[str, CombinedStatus]:
-    """Return what all nodes together say about each of these servers."""
-    seen: dict[str, dict[str, ServerStatus]] = {}
-    for report in sorted(reports, key=lambda report: report.node):
-        for status in report.servers:
-            seen.setdefault(status.server_id, {})[report.node] = status
-    return {one: _over_all(seen[one]) if one in seen else UNKNOWN for one in servers}
-
-
-def _over_all(nodes: dict[str, ServerStatus]) -> CombinedStatus:
-    worst = min(nodes.values(), key=lambda status: _rank(status.state))
-    latencies = [s.latency_ms for s in nodes.values() if s.latency_ms is not None]
-    averages = [s.average_latency_ms for s in nodes.values() if s.average_latency_ms is not None]
-    counts = [s.tool_count for s in nodes.values() if s.tool_count is not None]
-    seen = {status.trouble for status in nodes.values()}
+def combined(nodes: Mapping[str, ServerStatus], most: int | None = None) -> CombinedStatus:
+    """Return what nodes together say about a server, with the words of ``most`` of them."""
+    if not nodes:
+        return UNKNOWN
+    words = nodes.values()
+    state = min({status.state for status in words}, key=_rank)
+    worst = nodes[min(node for node, status in nodes.items() if status.state == state)]
+    latencies = [s.latency_ms for s in words if s.latency_ms is not None]
+    averages = [s.average_latency_ms for s in words if s.average_latency_ms is not None]
+    troubles = {status.trouble for status in words}
     return CombinedStatus(
-        state=worst.state,
-        health=health_of(worst.state),
-        trouble=next((trouble for trouble in get_args(Trouble) if trouble in seen), None),
+        state=state,
+        health=health_of(state),
+        trouble=next((trouble for trouble in get_args(Trouble) if trouble in troubles), None),
         last_error=worst.last_error,
-        tool_count=max(counts, default=None),
+        tool_count=max((s.tool_count for s in words if s.tool_count is not None), default=None),
         latency_ms=max(latencies, default=None),
         average_latency_ms=sum(averages) / len(averages) if averages else None,
-        reconnects=sum(s.reconnects for s in nodes.values()),
-        nodes={node: replace(s, health=health_of(s.state)) for node, s in nodes.items()},
-        starting=next((s.starting for s in nodes.values() if s.starting is not None), None),
+        reconnects=sum(s.reconnects for s in words),
+        nodes=_worst(nodes, most),
+        node_count=len(nodes),
+        starting=next((s.starting for s in words if s.starting is not None), None),
     )
+
+
+def _worst(nodes: Mapping[str, ServerStatus], most: int | None) -> dict[str, ServerStatus]:
+    """Return the words of those nodes that see a server worst, in the order of their names."""
+    if most is None or len(nodes) <= most:
+        return {name: nodes[name] for name in sorted(nodes)}
+    names: list[str] = []
+    for state in sorted({status.state for status in nodes.values()}, key=_rank):
+        alike = (name for name, status in nodes.items() if status.state == state)
+        names += nsmallest(most - len(names), alike)
+    return {name: nodes[name] for name in sorted(names)}
 
 
 def _rank(state: str) -> int:
     """Return how bad a state is, the worst first; a word nobody knows is bad news."""
-    return _WORST_FIRST.index(state) if state in _WORST_FIRST else -1
+    return _RANKS.get(state, -1)

@@ -1,4 +1,4 @@
-"""What a store is: objects under one revision, a log of changes, and status beside them.
+"""What a store is: objects under one revision, and a log of changes.
 
 Every write is one revision, whatever it holds; revisions have no gap and follow the order of
 commits. ``sqlite_store.py`` implements it, and tests have a twin in memory; ``hub.py`` follows a
@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from bascule.control.registry.errors import Compacted, Conflict, FutureRevision
 from bascule.control.registry.kinds import body_of
-from bascule.control.registry.status import NodeReport
 from bascule.model.json import JsonObject
 from bascule.model.kinds import PLATFORM, Kind, Record
 from bascule.model.platform import PlatformRecord
@@ -338,18 +337,6 @@ class Store(Protocol):
 
     async def withdraw(self, key: Key) -> None:
         """Forget what is proposed for a record."""
-        ...
-
-    async def report(self, report: NodeReport) -> None:
-        """Keep what a node says, in place of what it said before. No revision moves."""
-        ...
-
-    async def forget_node(self, node: str) -> None:
-        """Drop what a node said."""
-        ...
-
-    async def reports(self) -> tuple[NodeReport, ...]:
-        """Return what the nodes say, in the order of their names."""
         ...
 
     async def close(self) -> None:
