@@ -122,7 +122,7 @@ def _grown(writers: list[Writer], before: list[int]) -> bool:
 async def _agree(tokens: Tokens, writers: list[Writer]) -> bool:
     """Say whether a replica has what was acknowledged, and nothing that was refused."""
     names = Counter(record.name for record in await tokens.records())
-    assert max(names.values()) == 1, "made twice"
+    assert {name: count for name, count in names.items() if count > 1} == {}, "made twice"
     there = {record.id for record in await tokens.records()}
     kept: set[str] = set().union(*(writer.kept() for writer in writers))
     ended = {minted.record.id for writer in writers for minted in writer.ended}

@@ -201,10 +201,8 @@ class PostgresTokenStore:
     async def _look(self) -> None:
         known = max((self._revision, *(own for own, _ in self._own.values())))
         rows = await self._postgres.fetch(_NEWER, self._revision)
-        behind = self._revision < rows[0]["floor"]
-        if self._revision >= 0 and (
-            behind or known > rows[0]["head"] or _which(rows) != self._same
-        ):
+        moved = self._revision < rows[0]["floor"] or known > rows[0]["head"]
+        if self._revision >= 0 and (moved or _which(rows) != self._same):
             rows = await self._postgres.fetch(_NEWER, -1)
             self._forget()
         head, self._same = rows[0], _which(rows)
