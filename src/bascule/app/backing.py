@@ -27,6 +27,7 @@ from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.secrets import Secrets, open_secrets
 from bascule.db.dsn import postgres_at
+from bascule.db.private_files import private_folder
 from bascule.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ async def open_backing(
     postgres = postgres_at(store.dsn, listen_dsn=store.listen_dsn)
     from bascule.app.postgres_backing import PostgresBacking  # noqa: PLC0415 - with its driver
 
-    await asyncio.to_thread(data.mkdir, mode=0o700, parents=True, exist_ok=True)
+    await asyncio.to_thread(private_folder, data)
     await postgres.open()
     try:
         yield PostgresBacking(settings, postgres)

@@ -255,6 +255,7 @@ class SqlRows:
         self.number = append(
             self._statements, [(0, 0, body) for body in self._bodies], self._tables
         )
+        self._tables.ring(self._statements)
         self._statements.execute(
             f"INSERT INTO {self._tables.meta} (key, value) VALUES (?, ?), (?, ?)"  # noqa: S608 - a constant
             " ON CONFLICT (key) DO UPDATE SET value = excluded.value",

@@ -75,6 +75,10 @@ class ApprovalStore(Protocol):
         """Refuse a call that may not leave now, as the ledger would."""
         ...
 
+    def on_news(self, ring: Callable[[], None]) -> None:
+        """Call a function when others have made steps, as far as that is heard of."""
+        ...
+
 
 class MemoryStore:
     """Approvals of this process alone."""
@@ -98,6 +102,9 @@ class MemoryStore:
 
     def refuse(self, leaving: LeavingCall) -> None:
         """Refuse nothing."""
+
+    def on_news(self, ring: Callable[[], None]) -> None:
+        """Hear of nothing: there are no others."""
 
 
 class LedgerStore:
@@ -145,6 +152,10 @@ class LedgerStore:
         """Refuse a call that may not leave now, as the ledger would."""
         self._ledger.refuse(leaving)
 
+    def on_news(self, ring: Callable[[], None]) -> None:
+        """Call a function when another replica has made steps."""
+        self._ledger.bells.append(ring)
+
     async def _write(self, work: Callable[[SqlRows], T], *, opening: bool = False) -> T:
         def run(statements: Statements) -> tuple[T, SqlRows]:
             rows = self._rows(statements)
@@ -173,7 +184,7 @@ class LedgerStore:
         if rows.voided:
             logger.warning("%d approvals are void: %s", rows.voided, self._epoch.reason)
         self._forgot = self._forgot or rows.forgot
-        if rows.moved:
+        if rows.moved or self._epoch.always:
             self._epoch.mark(rows.steps)
 
 
@@ -199,6 +210,9 @@ class Approvals:
         self._stopping = False
         #: Says which tokens there are, where questions of others are to be taken back.
         self.living: Callable[[], Awaitable[Container[str]]] | None = None
+        #: How often others were heard to have made steps.
+        self.heard = 0
+        store.on_news(self._hear)
 
     # --- the bridge's side
 
@@ -418,11 +432,19 @@ class Approvals:
         for approval in moved:
             self._tell(approval)
         if moved:
-            self._moved.set()
-            self._moved = asyncio.Event()
+            self._wake()
         if isinstance(result, _REFUSALS):
             raise result
         return result
+
+    def _hear(self) -> None:
+        """Have those who wait look again: somebody elsewhere has made a step."""
+        self.heard += 1
+        self._wake()
+
+    def _wake(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
 
     def _tell(self, approval: Approval) -> None:
         if approval.state != "pending":

@@ -47,6 +47,8 @@ class Intake:
         self._clock = clock
         self._journal: Journal | None = None
         self._number = 0
+        #: Whether the database lacks what it had.
+        self._went_back = False
         #: Stands where the rows of the last transaction end; None: where the database says.
         self._reader: JournalReader | None = None
         self._read: JournalReader | None = None
@@ -58,14 +60,19 @@ class Intake:
 
     def register(self, statements: Statements, journal: Journal) -> None:
         """Write a journal's name down, before its first line: what is not named is not believed."""
-        journals = self.tables.journals
-        statements.execute(
-            f"INSERT INTO {journals} (id, made_at, segment, taken) VALUES (?, ?, 1, 0)",  # noqa: S608 - constants
-            (journal.id, self._clock.now()),
-        )
-        query = f"SELECT number FROM {journals} WHERE id = ?"  # noqa: S608 - constants
-        [self._number] = statements.execute(query, (journal.id,)).fetchone()
+        self._number = self._name(statements, journal.id)
         self._journal = journal
+
+    def _name(self, statements: Statements, id: str) -> int:
+        statements.execute(
+            f"INSERT INTO {self.tables.journals} (id, made_at, segment, taken) VALUES (?, ?, 1, 0)",  # noqa: S608 - constants
+            (id, self._clock.now()),
+        )
+        return self._number_of(statements, id)
+
+    def _number_of(self, statements: Statements, id: str) -> int:
+        query = f"SELECT number FROM {self.tables.journals} WHERE id = ?"  # noqa: S608 - constants
+        return statements.execute(query, (id,)).fetchone()[0]
 
     def follow(self, statements: Statements) -> int | None:
         """Take in what the own journal has, up to some amount; return the last row's number."""
@@ -74,7 +81,18 @@ class Intake:
         self._forget()
         reader, self._reader = self._reader or self._reader_of(statements, self._journal), None
         self._read = reader
+        self._number = self._number or self._number_of(statements, self._journal.id)
         return self._take(statements, self._number, reader)
+
+    def go_back(self) -> None:
+        """Read again what the database has lost, as far as it is still there.
+
+        It names no journal any more that began after the moment that it went back to.
+        """
+        self._went_back, self._number = True, 0
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
 
     def taken(self) -> None:
         """Note that the transaction has ended well; otherwise what was read is read again."""
@@ -91,6 +109,8 @@ class Intake:
         known = dict(statements.execute(f"SELECT id, number FROM {self.tables.journals}"))  # noqa: S608 - constants
         found = found_journals(self._folder)
         for id, paths in found.items():
+            if id not in known and self._went_back:
+                known[id] = self._name(statements, id)
             if id not in known:
                 self._set_all_aside(statements, paths, "its process never named it in the ledger")
             elif self._is_dead(id) and self._take_dead(statements, known[id], id, paths):
@@ -142,7 +162,17 @@ class Intake:
         id = journal if isinstance(journal, str) else journal.id
         query = f"SELECT segment, taken FROM {self.tables.journals} WHERE id = ?"  # noqa: S608 - constants
         segment, taken = statements.execute(query, (id,)).fetchone()
-        return JournalReader(self._folder, journal, self._root, segment=segment, after=taken)
+        if self._went_back:
+            left = map(segment_number, found_journals(self._folder).get(id, []))
+            segment = max(segment, min(left, default=segment))
+        return JournalReader(
+            self._folder,
+            journal,
+            self._root,
+            segment=segment,
+            after=taken,
+            gap=self._went_back,
+        )
 
     def _take(self, statements: Statements, number: int, reader: JournalReader) -> int | None:
         """Take in what comes next; return the last row's number, or None if nothing did."""

@@ -11,7 +11,7 @@ import asyncio
 import hmac
 import logging
 import sqlite3
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -101,6 +101,8 @@ class JournaledLedger(FileQueue):
         self.number = 0
         #: The number of the last row of the own chain.
         self._last = 0
+        #: Called when approvals moved elsewhere, as far as that is heard of.
+        self.bells: list[Callable[[], None]] = []
         self._data = data_dir
         self._folder = data_dir / FOLDER
         self._anchor_file = Path(self.settings.anchor_file or data_dir / ANCHORS_NAME)

@@ -93,6 +93,12 @@ class Tables:
         """Yield what each of so many rows after a number is told first."""
         return ((number + 1 + more,) for more in range(count))
 
+    def note_appended(self, number: int, digest: bytes) -> None:
+        """Take notice of the last row that was added."""
+
+    def ring(self, statements: Statements) -> None:
+        """Tell other processes that approvals moved, where they can hear."""
+
     def columns(self, event: bytes) -> Columns:
         """Return what can be searched for of an event, as its row has it."""
         return columns(event)
@@ -206,6 +212,7 @@ def append(
             values, rows = [], 0
     if rows:
         statements.execute(_insert(tables, rows), values)
+    tables.note_appended(number, before)
     return number
 
 

@@ -101,6 +101,16 @@ class SharedTables(Tables):
         self.own = own
         #: The last number that a row was given, of all chains; it counts with its commit.
         self.given = 0
+        #: Number and hash of the last row that the write under way has added to the own chain.
+        self.appended: tuple[int, bytes] | None = None
+
+    def note_appended(self, number: int, digest: bytes) -> None:
+        """Take notice of the last row that was added."""
+        self.appended = number, digest
+
+    def ring(self, statements: Statements) -> None:
+        """Tell other replicas that approvals moved, with the commit."""
+        statements.execute("SELECT pg_notify(?, '')", (CHANNEL,))
 
     @property
     def mine(self) -> str:
@@ -168,9 +178,9 @@ class SharedTables(Tables):
         """Return about how many bytes the own chain takes, judged by its last rows."""
         rows = tip(statements, self)[0] - self.base(statements)[0]
         [size] = statements.execute(
-            "SELECT coalesce(avg(octet_length(body)), 0)::double precision FROM ("
-            f" SELECT body FROM ledger_events WHERE {self.mine}"
-            f" ORDER BY link DESC LIMIT {_SAMPLE}) AS sample"
+            "SELECT coalesce(avg(octet_length(body)), 0)::double precision FROM (SELECT body"
+            " FROM ledger_events WHERE chain = ? ORDER BY link DESC LIMIT ?) AS sample",
+            (self.own, _SAMPLE),
         ).fetchone()
         return round(rows * (size + _ROW_BYTES))
 

@@ -23,7 +23,7 @@ from bascule.auth.server_key import HOW_TO_GIVE, KEY_NAME, TOKENS_NAME, server_k
 from bascule.auth.token_record import FORM_2_FIELDS, TokenKeys, TokenRecord
 from bascule.auth.tokens import Note, Tokens
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.db.private_files import KeyUnusable, write_private
+from bascule.db.private_files import KeyUnusable, private_folder, write_private
 from bascule.db.sqlite import Database, Migration
 
 FILE_NAME = TOKENS_NAME
@@ -242,6 +242,7 @@ async def open_tokens(
     ``note`` writes down who makes and ends tokens.
     """
     refuse_open_folder(data_dir)
+    private_folder(data_dir)  # a key that is given makes none
     key = server_key(data_dir / KEY_NAME)
     store = await SqliteTokenStore(data_dir / FILE_NAME, TokenKeys(key)).open()
     try:

@@ -103,6 +103,10 @@ class Marking(Protocol):
         """Say whether the write with this mark was the last one; wait for it to have ended."""
         ...
 
+    def committed(self) -> None:
+        """Take notice that the last write is durable, before the next one begins."""
+        ...
+
 
 class PostgresTransactions:
     """Writes of this process, one after another, and reads beside them.
@@ -136,11 +140,14 @@ class PostgresTransactions:
 
     async def write_all(self, works: Sequence[Work[Statements]], /) -> Sequence[Exception | None]:
         """Run one transaction of several works; see :class:`bascule.db.group.Store`."""
-        failures = await self.write(lambda statements: [_apart(statements, one) for one in works])
-        return [
-            failure or _failure(work.committed)
-            for work, failure in zip(works, failures, strict=True)
-        ]
+        told: list[Exception | None] = []
+
+        def committed(failures: Sequence[Exception | None]) -> None:
+            for work, failure in zip(works, failures, strict=True):
+                told.append(failure or _failure(work.committed))
+
+        await self.write(lambda found: [_apart(found, one) for one in works], after=committed)
+        return told
 
     async def read(self, work: Callable[[Statements], T], *, seconds: float | None = None) -> T:
         """Run several queries over one snapshot."""
@@ -173,6 +180,9 @@ class PostgresTransactions:
                 await self._turn.acquire()
             try:
                 result = await self._committed(work, max(deadline - loop.time(), 0.1))
+                self.refusal = None
+                if after is not None:  # before the next write begins
+                    after(result)
             finally:
                 self._turn.release()
         except (StoreUnavailable, TimeoutError) as error:
@@ -180,9 +190,6 @@ class PostgresTransactions:
             if isinstance(error, StoreUnavailable):
                 raise
             raise StoreUnavailable("the writes before this one take too long") from None
-        self.refusal = None
-        if after is not None:
-            after(result)
         return result
 
     async def _committed(self, work: Callable[[Statements], T], seconds: float) -> T:
@@ -197,6 +204,7 @@ class PostgresTransactions:
         except OutcomeUnknown:
             if not await self._has(mark):
                 raise StoreUnavailable("PostgreSQL went away before it had written") from None
+        self._marking.committed()
         return results[0]
 
     async def _has(self, mark: bytes) -> bool:

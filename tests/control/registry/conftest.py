@@ -25,15 +25,6 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-class Reporting(PostgresStore):
-    """A store that keeps reports in memory, until they have a protocol of their own."""
-
-    def __init__(self, postgres: Postgres, *, clock: Clock, batch: int) -> None:
-        super().__init__(postgres, clock=clock, batch=batch)
-        apart = MemoryStore()
-        self.report, self.reports, self.forget_node = apart.report, apart.reports, apart.forget_node
-
-
 @asynccontextmanager
 async def postgres(dsn: str) -> AsyncGenerator[Postgres, None]:
     """Open a database."""
@@ -45,10 +36,10 @@ async def postgres(dsn: str) -> AsyncGenerator[Postgres, None]:
 
 
 @asynccontextmanager
-async def postgres_store(dsn: str, clock: Clock) -> AsyncGenerator[Reporting, None]:
+async def postgres_store(dsn: str, clock: Clock) -> AsyncGenerator[PostgresStore, None]:
     """Open a store; it compacts in batches so small that there are several."""
     async with postgres(dsn) as opened:
-        yield await Reporting(opened, clock=clock, batch=3).open()
+        yield await PostgresStore(opened, clock=clock, batch=3).open()
 
 
 @asynccontextmanager

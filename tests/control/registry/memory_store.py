@@ -6,6 +6,8 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 
+from msgspec.structs import replace
+
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry.errors import Compacted, HeadMoved
 from bascule.control.registry.history_clock import SteadyClock
@@ -41,9 +43,14 @@ class MemoryStore:
         self._pairs: frozenset[Pair] = frozenset()
         self._proposals: dict[Key, Proposal] = {}
 
-    def become(self, other: MemoryStore) -> None:
-        """Have what another store has, as if that were put in this one's place."""
-        self._oldest, self._newest = other._oldest, other._newest
+    def become(self, other: MemoryStore, *, predecessor: str | None = None) -> None:
+        """Have what another store has; one that names a predecessor was restored from it."""
+        named = (
+            {}
+            if predecessor is None
+            else {"store_id": secrets.token_hex(8), "predecessor": predecessor}
+        )
+        self._oldest, self._newest = [replace(v, **named) for v in (other._oldest, other._newest)]
         self._log = list(other._log)
 
     @property

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from bascule.clock import Clock
 from bascule.control.registry.postgres_store import PostgresStore
-from bascule.control.registry.sqlite_store import SqliteStore
+from bascule.control.registry.sqlite_store import SqliteStore, restore
 from bascule.control.registry.store import Store
 from bascule.db.driver import Connection
 from bascule.db.postgres import Postgres
@@ -39,6 +39,10 @@ class Place(Protocol):
         """Return a store that has nothing, at another place."""
         ...
 
+    async def restored(self, copied: Store) -> Store:
+        """Return what restoring a copy gives: another store, which names this one."""
+        ...
+
     async def put(self, other: Store) -> None:
         """Put another store in its place, beneath whoever has it open."""
         ...
@@ -60,6 +64,13 @@ class MemoryPlace:
     async def empty(self) -> MemoryStore:
         """Return a store that has nothing."""
         return MemoryStore(clock=self._clock)
+
+    async def restored(self, copied: Store) -> MemoryStore:
+        """Return a copy as another store."""
+        assert isinstance(copied, MemoryStore)
+        restored = MemoryStore(clock=self._clock)
+        restored.become(copied, predecessor=(await self.store.head()).store_id)
+        return restored
 
     async def put(self, other: Store) -> None:
         """Put another store in its place."""
@@ -90,6 +101,13 @@ class SqlitePlace:
     async def empty(self) -> SqliteStore:
         """Return a store that has nothing."""
         return await self._open(self._new_path())
+
+    async def restored(self, copied: Store) -> SqliteStore:
+        """Return a copy as another store."""
+        path = self._new_path()
+        await self.store.backup(path)
+        await asyncio.to_thread(restore, self._paths[copied], path)
+        return await self._open(path)
 
     async def put(self, other: Store) -> None:
         """Write all of another store over it, as ``.restore`` of SQLite's shell does."""
