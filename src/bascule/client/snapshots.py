@@ -6,9 +6,10 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
 from bascule.client.http import ApiClient
+from bascule.errors import BasculeError
 from bascule.model.json import JsonObject, is_object
 from bascule.model.kinds import CLASSES, KINDS, Kind, Record, record_key
-from bascule.model.snapshot import Records, Snapshot, SnapshotChange
+from bascule.model.snapshot import Position, Records, Snapshot, SnapshotChange, read_position
 from bascule.wire.api.addresses import SNAPSHOT, WATCH
 from bascule.wire.api.records import own_fields
 from bascule.wire.api.snapshot import SnapshotBody
@@ -20,6 +21,19 @@ _UNCHANGED = 304
 _KINDS: Mapping[str, Kind] = {kind: kind for kind in KINDS}
 
 
+class HistoryParted(BasculeError):
+    """The registry's store is the one that is known, and its history another one."""
+
+    code = "store_changed"
+
+    def __init__(self, known: Position, found: Position) -> None:
+        super().__init__(
+            f"the registry is at revision {found.revision} of store {found.store_id}, whose "
+            f"revision {known.revision} is not the one that this node has: one of the two is a "
+            "copy that was written to elsewhere"
+        )
+
+
 class RegistrySnapshots:
     """A registry behind its REST API; made with a node's token, which sees literal values."""
 
@@ -27,12 +41,17 @@ class RegistrySnapshots:
         self._api = api
 
     async def snapshot(self, known: Snapshot | None = None) -> Snapshot:
-        """Return everything at the newest revision, in one request; ``known`` if it is that."""
-        etag = {} if known is None else {"If-None-Match": f'"{known.store_id}-{known.revision}"'}
+        """Return everything at the newest revision, in one request; ``known`` if it is that.
+
+        Raise HistoryParted where ``known`` is not in its past, and only the registry can tell.
+        """
+        etag = {} if known is None else {"If-None-Match": f'"{known.position}"'}
         answer = await self._api.request("GET", SNAPSHOT, headers=etag)
         if known is not None and answer.status == _UNCHANGED:
             return known
         body = self._api.shaped(answer.body, SnapshotBody)
+        if known is not None and not body.follows:
+            _refuse_parted(known.position, Position(body.store_id, body.revision, body.mark))
         records = {
             **_records("server", body.servers),
             **_records("task", body.tasks),
@@ -41,13 +60,14 @@ class RegistrySnapshots:
             **_records("backend", body.backends),
             **_records("user", body.users),
         }
-        change = SnapshotChange(body.store_id, body.revision, records)
-        return Snapshot(store_id=body.store_id).after(change)
+        change = SnapshotChange(body.store_id, body.revision, records, body.mark)
+        return Snapshot(store_id=body.store_id, predecessor=body.predecessor).after(change)
 
     async def watch(self, since: Snapshot) -> AsyncGenerator[SnapshotChange, None]:
         """Return the changes after a snapshot; idle ones repeat the revision."""
         place = {"since": str(since.revision), "store_id": since.store_id}
-        return self._changes({**place, "include_objects": "true"})
+        marked = {"mark": since.mark} if since.mark else {}  # which an older registry never gave
+        return self._changes({**place, **marked, "include_objects": "true"})
 
     async def report(self, report: object) -> None:
         """Do nothing: the registry's API has no address yet for what a node says."""
@@ -61,10 +81,17 @@ class RegistrySnapshots:
                     raise self._api.error(0, self._api.shaped(event.data, JsonObject))
                 said = self._api.shaped(event.data, WatchEvent)
                 records.update(_entries(said))
-                store_id, _, revision = (event.id or "").rpartition("-")
-                if revision == str(said.revision):  # only the last part of a revision has its id
-                    yield SnapshotChange(store_id, said.revision, records)
+                place = read_position(event.id or "")
+                # Only the last part of a revision has its id.
+                if place is not None and place.revision == said.revision:
+                    yield SnapshotChange(place.store_id, place.revision, records, place.mark)
                     records = {}
+
+
+def _refuse_parted(known: Position, found: Position) -> None:
+    """Raise HistoryParted for a later revision of the same store; other cases can be seen."""
+    if known.store_id == found.store_id and known.revision < found.revision:
+        raise HistoryParted(known, found)
 
 
 def _entries(said: WatchEvent) -> Records:

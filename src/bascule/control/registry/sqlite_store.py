@@ -19,7 +19,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.control.registry.errors import Compacted, HeadMoved
+from bascule.control.registry.errors import Compacted
 from bascule.control.registry.history_clock import SteadyClock
 from bascule.control.registry.kinds import record_of
 from bascule.control.registry.sqlite_proposals import TABLES, SqliteProposals
@@ -40,6 +40,7 @@ from bascule.control.registry.store import (
     change_of,
     effective_writes,
     new_mark,
+    refuse_moved,
     refuse_unreachable,
 )
 from bascule.db.sqlite import (
@@ -53,6 +54,7 @@ from bascule.db.sqlite import (
     read_only,
 )
 from bascule.model.kinds import Kind
+from bascule.model.snapshot import Position
 
 MIGRATIONS: tuple[Migration, ...] = (
     (
@@ -155,7 +157,7 @@ class SqliteStore(SqliteProposals):
         return await self._database.read(work)
 
     async def write(
-        self, writes: Sequence[Write], by: Author, *, base: int | None = None
+        self, writes: Sequence[Write], by: Author, *, base: Position | None = None
     ) -> Change | None:
         """Write all or nothing as one revision, durable on return."""
         at = self._clock.now()
@@ -168,8 +170,7 @@ class SqliteStore(SqliteProposals):
 
         def work(connection: sqlite3.Connection) -> Change | None:
             head = _head(connection)
-            if base is not None and base != head.revision:
-                raise HeadMoved(base, head.revision)
+            refuse_moved(base, head.position)
             effective = effective_writes(writes, lambda key: _current(connection, key))
             if not effective:
                 return None
