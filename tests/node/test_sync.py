@@ -46,6 +46,8 @@ class Registry:
         self.down = False
         #: Whether an answer waits for something, as one that is long under way.
         self.held: asyncio.Event | None = None
+        #: Whether reports are refused, and how many were.
+        self.refuses, self.refused = False, 0
         self.lists = 0
         self.watched: list[tuple[str, int]] = []
         self.reports: list[Report] = []
@@ -68,6 +70,9 @@ class Registry:
 
     async def report(self, report: Report) -> None:
         self._refuse_down()
+        if self.refuses:
+            self.refused += 1
+            raise Lost("422")
         self.reports.append(report)
 
     async def _events(
@@ -418,8 +423,15 @@ async def test_a_report_that_failed_is_sent_again(scene: Scene):
     scene.node.stands(ServerStatus(server_id="notes", state="down"))
     await scene.clock.advance(5)
     scene.registry.down = False
-    await scene.clock.advance(1)
+    await scene.clock.advance(RHYTHM.report_seconds)
     assert [s.state for s in scene.registry.reports[-1].servers] == ["down"]
+
+
+async def test_a_report_that_is_not_taken_is_sent_ever_more_slowly(scene: Scene):
+    scene.registry.refuses = True
+    scene.node.stands(ServerStatus(server_id="notes", state="down"))
+    await scene.clock.advance(60)
+    assert 3 <= scene.registry.refused <= 10
 
 
 # --- with a real bridge

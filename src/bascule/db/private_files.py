@@ -65,3 +65,12 @@ def read_key(path: Path, size: int) -> bytes:
     if len(key) != size:
         raise KeyUnusable(f"{path}: not a key, which has {size} bytes; restore it from a backup")
     return key
+
+
+def sync_folder(path: Path) -> None:
+    """Make a file's name survive a crash of the system."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol, Unpack
 from weakref import WeakSet
 
@@ -41,6 +42,7 @@ from bascule.wire.record_rules import refuse_bad_patterns
 
 _CLIENT_TOKEN = "make a client token: bascule tokens create --role client --task T"  # noqa: S105 - says how
 
+_GOODBYE_SECONDS = 2.0
 _CLOSED = "this bridge is closed: connect a new one"
 
 
@@ -154,7 +156,7 @@ class ConnectedBridge(Lifetime):
             )
             self._refused(refusal, None)
             raise refusal
-        source = RegistrySnapshots(self._api)
+        source = RegistrySnapshots(self._api, who.name)
         bridge = self._local(await source.snapshot())
         bridge.subscribe(self._changes.announce)
         following = _Following(source, bridge, self._clock)
@@ -373,6 +375,7 @@ class _Following:
     """A node in this process, which follows the registry of the server."""
 
     def __init__(self, source: RegistrySnapshots, bridge: FollowingBridge, clock: Clock) -> None:
+        self._source = source
         self._bridge = bridge
         self._follower = Follower(source, bridge, clock=clock)
         self._task: asyncio.Task[None] | None = None
@@ -405,5 +408,12 @@ class _Following:
                 await asyncio.wait([self._task])
                 if not self._task.cancelled():
                     self._task.result()
+                await self._leave()
         finally:
             await self._bridge.close()
+
+    async def _leave(self) -> None:
+        """Say goodbye; a registry that cannot hear it will miss this node soon enough."""
+        with suppress(BasculeError, TimeoutError):
+            async with asyncio.timeout(_GOODBYE_SECONDS):
+                await self._source.leave()

@@ -245,21 +245,28 @@ class Follower:
     async def _tell(self) -> None:
         """Report when something changed, and the same again every so often."""
         said: object = None
-        said_at = 0.0
+        said_at, failures = 0.0, 0
         while True:
             report = Report(self.revision, self.state, _first(self._node.statuses()))
             now = self._clock.monotonic()
             words = (report.revision, report.state, _words(report.servers))
             if words != said or now - said_at >= self._settings.report_seconds:
                 if await self._send(report):
-                    said, said_at = words, now
+                    said, said_at, failures = words, now, 0
                 else:
-                    self._news.tell()  # again after the pause
+                    failures += 1
             await self._clock.sleep(self._settings.pause_seconds)
-            if any(status.starting is not None for status in report.servers):
-                continue  # what a start says is not announced
-            silence = said_at + self._settings.report_seconds - self._clock.monotonic()
-            await self._news.wait(self._clock, silence)
+            if failures:
+                await self._news.wait(self._clock, self._patience(failures))
+            elif all(status.starting is None for status in report.servers):
+                # What a start says is not announced: it is looked at after every pause.
+                silence = said_at + self._settings.report_seconds - self._clock.monotonic()
+                await self._news.wait(self._clock, silence)
+
+    def _patience(self, failures: int) -> float:
+        """Return how long to keep a report that was not taken, if nothing happens meanwhile."""
+        doubled = self._settings.pause_seconds * 2 ** min(failures, _MAX_DOUBLINGS)
+        return min(doubled, self._settings.report_seconds)
 
     async def _send(self, report: Report) -> bool:
         try:
