@@ -301,7 +301,7 @@ class PostgresStore(PostgresProposals):
             async with asyncio.timeout(self._postgres.seconds):
                 happened = await self._happened(change)
         except TimeoutError:
-            raise StoreUnavailable(
+            raise OutcomeUnknown(
                 f"{error}; whether revision {change.revision} was written cannot be found out now"
             ) from error
         if not happened:
