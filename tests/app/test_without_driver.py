@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.served import command, process
-from tests.flow.up_process import run, serving_by
+from tests.flow.up_process import run, serving, serving_by
 
 DSN = "postgresql://db.example/bascule"
 SERVERS = "/admin/api/mcp/servers"
