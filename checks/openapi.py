@@ -48,6 +48,7 @@ from checks.openapi_catalogue import CATALOGUE
 from checks.openapi_guests import GUEST_ROUTES, GUEST_SHAPES
 from checks.openapi_live import LIVE_ROUTES, LIVE_SHAPES
 from checks.openapi_login import LOGIN_ROUTES
+from checks.openapi_reads import with_reads
 from checks.openapi_routes import REFS, TEXT, Exchange, Schema, exchanges, ref, shown, structs_of
 from checks.openapi_writes import SHAPES, with_writes
 
@@ -117,7 +118,8 @@ def describe(routes: Iterable[GuardedRoute]) -> Document:
 def _known() -> Mapping[tuple[str, str], Exchange]:
     """Return what every route takes and gives, by method and address."""
     parts = (AUDIT_ROUTES, GUEST_ROUTES, LIVE_ROUTES, LOGIN_ROUTES, CATALOGUE)
-    return with_writes(dict(exchanges())) | dict(chain.from_iterable(one.items() for one in parts))
+    rest = dict(chain.from_iterable(one.items() for one in parts))
+    return with_reads(with_writes(dict(exchanges())) | rest)
 
 
 # --- schemas

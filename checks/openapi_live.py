@@ -1,21 +1,26 @@
-"""What the overview, the nodes and the live stream give."""
+"""What the overview, the nodes and the live stream take and give."""
 
 from __future__ import annotations
 
-from bascule.wire.api.addresses import LIVE, NODES, OVERVIEW
+from bascule.wire.api.addresses import LIVE, NODE_REPORT, NODES, OVERVIEW
 from bascule.wire.api.live import EVENTS
+from bascule.wire.api.nodes import NodeHeard, NodeWords
 from bascule.wire.api.overview import NodeList, Overview
-from checks.openapi_routes import Exchange, Schema, ref
+from checks.openapi_routes import READ, WRITE, Exchange, Schema, ref
 
 _EVENT: Schema = {
     "anyOf": [ref(data) for data in EVENTS.values()],
     "description": "the data of the events " + ", ".join(EVENTS),
     "x-events": {name: ref(data) for name, data in EVENTS.items()},
 }
-_READ = Exchange(answers={}).refusals
 LIVE_SHAPES = tuple(EVENTS.values())
 LIVE_ROUTES = {
-    ("GET", OVERVIEW): Exchange(answers={200: Overview}, refusals=(*_READ, "store_unavailable")),
-    ("GET", NODES): Exchange(answers={200: NodeList}, refusals=(*_READ, "store_unavailable")),
+    ("GET", OVERVIEW): Exchange(answers={200: Overview}, refusals=(*READ, "store_unavailable")),
+    ("GET", NODES): Exchange(answers={200: NodeList}),
+    ("POST", NODE_REPORT): Exchange(
+        answers={200: NodeHeard},
+        refusals=(*WRITE, "invalid_record", "store_unavailable"),
+        body=NodeWords,
+    ),
     ("GET", LIVE): Exchange(answers={200: _EVENT}, media_type="text/event-stream"),
 }

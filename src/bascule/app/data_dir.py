@@ -47,14 +47,21 @@ def served_alone(data_dir: Path) -> Generator[None]:
 
     The address of an owner that was killed is taken away first: it is not ours.
     """
-    path = data_dir / LOCK_FILE
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        _lock(descriptor, data_dir)
+    with unserved(data_dir) as descriptor:
         (data_dir / URL_FILE).unlink(missing_ok=True)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, secrets.token_bytes(_KEY_BYTES), 0)
         yield
+
+
+@contextmanager
+def unserved(data_dir: Path) -> Generator[int]:
+    """Let nobody serve a data directory meanwhile; refuse one that another process serves."""
+    path = data_dir / LOCK_FILE
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _lock(descriptor, data_dir)
+        yield descriptor
     finally:
         os.close(descriptor)
 

@@ -45,6 +45,7 @@ class LocalSource:
         self._service = service
         self._clock = clock
         self._name = name
+        service.standing.own.add(name)
 
     async def snapshot(self, known: Snapshot | None = None) -> Snapshot:
         """Return everything at the newest revision; ``known`` itself if it is that."""

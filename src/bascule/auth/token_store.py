@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import sqlite3
 import stat
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from bascule.auth.server_key import HOW_TO_GIVE, KEY_NAME, TOKENS_NAME, server_k
 from bascule.auth.token_record import FORM_2_FIELDS, TokenKeys, TokenRecord
 from bascule.auth.tokens import Note, Tokens
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.db.private_files import KeyUnusable, write_private
+from bascule.db.private_files import KeyUnusable, private_folder, write_private
 from bascule.db.sqlite import Database, Migration
 
 FILE_NAME = TOKENS_NAME
@@ -40,6 +40,8 @@ _FIRST: Migration = (
         created_at REAL NOT NULL, expires_at REAL
     ) STRICT""",
 )
+#: How many forms the file has had.
+NEWEST_FORM = 4
 #: Links and pages; the seals of rows that are neither fit as they are.
 _FOURTH: Migration = (
     "ALTER TABLE tokens ADD COLUMN grants TEXT",
@@ -168,7 +170,7 @@ class SqliteTokenStore:
         if stamp is not None and stamp == self._listed[0]:
             return self._listed[1]
         records = await self._database.read(
-            lambda connection: tuple(_record(row) for row in connection.execute(_ALL))
+            lambda connection: tuple(record_of_row(row) for row in connection.execute(_ALL))
         )
         self._listed = stamp, records
         return records
@@ -185,7 +187,7 @@ class SqliteTokenStore:
 
 def _by_digest(connection: sqlite3.Connection, digests: Iterable[bytes]) -> TokenRecord | None:
     rows = (connection.execute(_BY_DIGEST, (digest,)).fetchone() for digest in digests)
-    return next((_record(row) for row in rows if row is not None), None)
+    return next((record_of_row(row) for row in rows if row is not None), None)
 
 
 def _older_records(connection: sqlite3.Connection) -> list[TokenRecord]:
@@ -199,7 +201,7 @@ def _row(record: TokenRecord) -> tuple[object, ...]:
     return tuple({**asdict(record), "tasks": tasks}.values())
 
 
-def _record(row: sqlite3.Row) -> TokenRecord:
+def record_of_row(row: Sequence[Any]) -> TokenRecord:
     """Return a row as a record; what cannot be read stays as it is, and no seal fits it."""
     found = TokenRecord(**dict(zip(_FIELDS, row, strict=True)))
     flag: object = found.acts_for_users
@@ -240,6 +242,7 @@ async def open_tokens(
     ``note`` writes down who makes and ends tokens.
     """
     refuse_open_folder(data_dir)
+    private_folder(data_dir)  # a key that is given makes none
     key = server_key(data_dir / KEY_NAME)
     store = await SqliteTokenStore(data_dir / FILE_NAME, TokenKeys(key)).open()
     try:

@@ -303,6 +303,10 @@ class Tokens:
         principal = None if known is None else self._unexpired(*known)
         return None if principal is None else self._noted_use(principal)
 
+    def state(self) -> object:
+        """Return what is another after every change of any token; None while unsure."""
+        return self._store.state()
+
     def _known_now(self) -> dict[bytes, tuple[Principal, float]]:
         """Return what was found in this state of the store; what is found next belongs to it."""
         state = self._store.state()

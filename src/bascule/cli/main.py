@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, str] = {
     "run": "run a WASM program under a task, with its tools and models",
     "agents": "the MCP servers of agents, in a running process or in their file",
     "doctor": "is the process well, or each server of some records; how to fix it",
+    "preflight": "can this machine serve: its disk, ports, keys and database; how to mend it",
     "policy": "explain what policy allows",
     "tour": "a short tour with the bundled demo server",
 }

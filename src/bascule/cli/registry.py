@@ -9,6 +9,7 @@ from bascule.app.registry_serve import serve_registry
 from bascule.app.settings import Settings
 from bascule.cli.command import run_async
 from bascule.cli.configuration import read_settings
+from bascule.cli.copies import add_copying
 from bascule.cli.parser import Parser, actions_of, command
 from bascule.cli.secrets import given_key
 from bascule.cli.serving import SERVING, announced_to, not_served, orders_of_signals, say_ended
@@ -37,6 +38,7 @@ def fill(group: Parser) -> None:
         *SERVING,
         epilog=_SERVE_EPILOG,
     )
+    add_copying(actions)
 
 
 def serve(arguments: argparse.Namespace) -> int:

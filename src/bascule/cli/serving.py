@@ -20,7 +20,7 @@ from bascule.app.settings_tables import Level, LogForm
 from bascule.asgi.serve import CannotServe, NeedsTls
 from bascule.cli.command import warn
 from bascule.cli.command_line import typed
-from bascule.cli.configuration import CONFIG, DATA_DIR, DSN
+from bascule.cli.configuration import ADDRESS, CONFIG, DATA_DIR, DSN
 from bascule.cli.failures import complain, error_lines, error_object
 from bascule.cli.page_link import page_link
 from bascule.cli.parser import EXIT_FAILED, option, switch
@@ -36,14 +36,10 @@ SERVING = (
     CONFIG,
     SECRETS_KEY_FD,
     DSN,
-    option("--host", "ADDRESS", "the address to listen on (127.0.0.1)"),
-    option("--port", "PORT", "the port for HTTP (7070); 0 selects a free one", type=int),
+    *ADDRESS,
     option("--registry-dir", "DIR", "records to load, one per file"),
     option("--registry-file", "FILE", "records to load, many in one file"),
     switch("--strict", "refuse records with mistakes", default=None),
-    option("--tls-certificate", "FILE", "the TLS certificate (PEM)"),
-    option("--tls-key", "FILE", "the key of the certificate (PEM)"),
-    switch("--insecure", "allow HTTP from other machines", default=None),
     option("--log-level", None, "the lowest level that is logged (info)", choices=get_args(Level)),
     option("--log-format", None, "the format of the log (text)", choices=get_args(LogForm)),
     switch(

@@ -56,26 +56,32 @@ class WatchedEvent(WatchEvent, frozen=True, kw_only=True):
 
 
 class RegistryClient:
-    """The registry of one server, asked with a client's connections and token."""
+    """The registry of one server, asked with a client's connections and token.
+
+    A read with ``at_least`` gives no older revision than that, whichever replica answers; one that
+    does not have it in time answers ``store_unavailable``.
+    """
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
 
     # --- reading
 
-    async def list(self, kind: Kind) -> RecordList:
+    async def list(self, kind: Kind, *, at_least: int | None = None) -> RecordList:
         """Return all records of a kind, from one snapshot."""
-        found = await self._api.ask(LISTS[kind], "GET", _many(kind), query=_AS_WRITTEN)
+        query = {**_AS_WRITTEN, "at_least": at_least}
+        found = await self._api.ask(LISTS[kind], "GET", _many(kind), query=query)
         return replace(found, items=tuple(_readable(kind, one) for one in found.items))
 
-    async def get(self, kind: Kind, key: str) -> Plain:
+    async def get(self, kind: Kind, key: str, *, at_least: int | None = None) -> Plain:
         """Return a record with its revision, its owner and, for a server, its status."""
-        found = await self._api.ask(Plain, "GET", _one(kind, key), query=_AS_WRITTEN)
+        query = {**_AS_WRITTEN, "at_least": at_least}
+        found = await self._api.ask(Plain, "GET", _one(kind, key), query=query)
         return _readable(kind, found)
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self, *, at_least: int | None = None) -> Snapshot:
         """Return every record, of one revision, in one request."""
-        return await RegistrySnapshots(self._api).snapshot()
+        return await RegistrySnapshots(self._api).snapshot(at_least=at_least)
 
     async def secrets(self) -> tuple[SecretShown, ...]:
         """Return what is shown of the secrets, never a value."""
@@ -160,9 +166,11 @@ class RegistryClient:
 
     # --- the past
 
-    async def history(self, *, limit: int = 50, before: int | None = None) -> HistoryPage:
+    async def history(
+        self, *, limit: int = 50, before: int | None = None, at_least: int | None = None
+    ) -> HistoryPage:
         """Return changes, the newest first."""
-        query = {"limit": limit, "before": before}
+        query = {"limit": limit, "before": before, "at_least": at_least}
         return await self._api.ask(HistoryPage, "GET", f"{ADMIN}/history", query=query)
 
     async def diff(
@@ -210,6 +218,7 @@ class RegistryClient:
         kinds: Sequence[Kind] | None = None,
         objects: bool = False,
         store_id: str | None = None,
+        mark: str | None = None,
         last_event_id: str | None = None,
     ) -> AsyncGenerator[WatchedEvent, None]:
         """Yield the changes after a revision, until closed; raise ApiError when it is refused.
@@ -221,6 +230,7 @@ class RegistryClient:
             "kind": None if kinds is None else ",".join(kinds),
             "include_objects": objects or None,
             "store_id": store_id,
+            "mark": mark,
         }
         headers = {} if last_event_id is None else {"Last-Event-ID": last_event_id}
         async with aclosing(self._api.events(WATCH, query=query, headers=headers)) as events:

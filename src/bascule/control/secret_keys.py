@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bascule.auth.key_text import HOW, KEY_BYTES, key_of_text
 from bascule.control.envelope import KEY_ID_DIGITS, OuterKey, new_key
-from bascule.db.private_files import KeyUnusable, read_key, write_private
+from bascule.db.private_files import KeyUnusable, read_key, sync_folder, write_private
 
 KEY_NAME = "secrets.key"
 VARIABLE = "BASCULE_SECRETS_KEY"
@@ -78,7 +78,7 @@ class KeyFile:
         """Return the key, made now if there is none; of two who make one, both get the same."""
         if not self.path.exists():
             write_private(self.path, new_key().raw, replace=False)
-            _sync_folder(self.path)
+            sync_folder(self.path)
         key = self.read()
         if key is None:
             raise KeyUnusable(f"{self.path}: was taken away while it was read; try again")
@@ -88,7 +88,7 @@ class KeyFile:
         """Write the next key, before the store is changed to it."""
         beside = self._beside(key.id)
         write_private(beside, key.raw)
-        _sync_folder(beside)
+        sync_folder(beside)
 
     def finish(self, key_id: str) -> None:
         """Put the key that the store has now in its place, if it is still beside it.
@@ -98,7 +98,7 @@ class KeyFile:
         """
         if self.has_beside(key_id):
             self._beside(key_id).replace(self.path)
-            _sync_folder(self.path)
+            sync_folder(self.path)
         for left in self.path.parent.glob(f"{self.path.name}.{'[0-9a-f]' * KEY_ID_DIGITS}"):
             left.unlink(missing_ok=True)
 
@@ -208,12 +208,3 @@ class Keys:
             f"{DESCRIPTOR_OPTION} N, or {VARIABLE}. If it is lost, so are the secrets: move "
             f"{store} away and set them again"
         )
-
-
-def _sync_folder(path: Path) -> None:
-    """Make a file's name survive a crash of the system."""
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -117,6 +117,10 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         position = (change.store_id, change.revision)
         return bool(change.records) and position == (self.store_id, self.revision + 1)
 
+    def is_beyond(self, other: Snapshot | SnapshotChange) -> bool:
+        """Say whether it is further on in the same store."""
+        return self.store_id == other.store_id and self.revision > other.revision
+
     def after(self, change: SnapshotChange) -> Snapshot:
         """Return the snapshot that a change leads to, its records in the order of their keys."""
         kept = {kind: dict(self.items(kind)) for kind in KINDS if kind in _touched(change)}

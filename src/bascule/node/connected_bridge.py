@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol, Unpack
 from weakref import WeakSet
 
@@ -41,6 +42,7 @@ from bascule.wire.record_rules import refuse_bad_patterns
 
 _CLIENT_TOKEN = "make a client token: bascule tokens create --role client --task T"  # noqa: S105 - says how
 
+_GOODBYE_SECONDS = 2.0
 _CLOSED = "this bridge is closed: connect a new one"
 
 
@@ -110,6 +112,11 @@ class ConnectedBridge(Lifetime):
         """Return why the registry cannot be followed now, where this process is a node."""
         return self.serving.problem if self.serving is not None else None
 
+    async def accept_registry(self) -> None:
+        """Take what the registry has, where ``problem`` says that this node doubts it."""
+        if isinstance(self.serving, _Following):
+            await self.serving.accept()
+
     async def reconnect(self, server_id: str) -> None:
         """Tear down and reconnect a server of this process; one elsewhere is left alone."""
         if self.serving is not None:
@@ -149,7 +156,7 @@ class ConnectedBridge(Lifetime):
             )
             self._refused(refusal, None)
             raise refusal
-        source = RegistrySnapshots(self._api)
+        source = RegistrySnapshots(self._api, who.name)
         bridge = self._local(await source.snapshot())
         bridge.subscribe(self._changes.announce)
         following = _Following(source, bridge, self._clock)
@@ -368,6 +375,7 @@ class _Following:
     """A node in this process, which follows the registry of the server."""
 
     def __init__(self, source: RegistrySnapshots, bridge: FollowingBridge, clock: Clock) -> None:
+        self._source = source
         self._bridge = bridge
         self._follower = Follower(source, bridge, clock=clock)
         self._task: asyncio.Task[None] | None = None
@@ -375,6 +383,9 @@ class _Following:
     @property
     def problem(self) -> str | None:
         return self._follower.problem
+
+    async def accept(self) -> None:
+        await self._follower.accept()
 
     def open_session(self, opening: Opening) -> ToolSession:
         return self._bridge.open_session(opening)
@@ -397,5 +408,12 @@ class _Following:
                 await asyncio.wait([self._task])
                 if not self._task.cancelled():
                     self._task.result()
+                await self._leave()
         finally:
             await self._bridge.close()
+
+    async def _leave(self) -> None:
+        """Say goodbye; a registry that cannot hear it will miss this node soon enough."""
+        with suppress(BasculeError, TimeoutError):
+            async with asyncio.timeout(_GOODBYE_SECONDS):
+                await self._source.leave()

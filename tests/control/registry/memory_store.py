@@ -6,8 +6,10 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 
+from msgspec.structs import replace
+
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.control.registry.errors import Compacted, HeadMoved
+from bascule.control.registry.errors import Compacted
 from bascule.control.registry.history_clock import SteadyClock
 from bascule.control.registry.store import (
     MAX_PROPOSALS,
@@ -23,8 +25,10 @@ from bascule.control.registry.store import (
     change_of,
     effective_writes,
     new_mark,
+    refuse_moved,
     refuse_unreachable,
 )
+from bascule.model.snapshot import Position
 from bascule.policy.pairs import Pair
 
 
@@ -41,9 +45,14 @@ class MemoryStore:
         self._pairs: frozenset[Pair] = frozenset()
         self._proposals: dict[Key, Proposal] = {}
 
-    def become(self, other: MemoryStore) -> None:
-        """Have what another store has, as if that were put in this one's place."""
-        self._oldest, self._newest = other._oldest, other._newest
+    def become(self, other: MemoryStore, *, predecessor: str | None = None) -> None:
+        """Have what another store has; one that names a predecessor was restored from it."""
+        named = (
+            {}
+            if predecessor is None
+            else {"store_id": secrets.token_hex(8), "predecessor": predecessor}
+        )
+        self._oldest, self._newest = [replace(v, **named) for v in (other._oldest, other._newest)]
         self._log = list(other._log)
 
     @property
@@ -78,11 +87,10 @@ class MemoryStore:
         return view
 
     async def write(
-        self, writes: Sequence[Write], by: Author, *, base: int | None = None
+        self, writes: Sequence[Write], by: Author, *, base: Position | None = None
     ) -> Change | None:
         """Write all or nothing as one revision."""
-        if base is not None and base != self._newest.revision:
-            raise HeadMoved(base, self._newest.revision)
+        refuse_moved(base, self._newest.position)
         effective = effective_writes(writes, self._newest.current)
         if not effective:
             return None

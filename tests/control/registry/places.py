@@ -7,6 +7,7 @@ put where the store was.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
@@ -14,9 +15,13 @@ from pathlib import Path
 from typing import Protocol
 
 from bascule.clock import Clock
-from bascule.control.registry.sqlite_store import SqliteStore
+from bascule.control.registry.postgres_store import PostgresStore
+from bascule.control.registry.sqlite_store import SqliteStore, restore
 from bascule.control.registry.store import Store
+from bascule.db.driver import Connection
+from bascule.db.postgres import Postgres
 from tests.control.registry.memory_store import MemoryStore
+from tests.postgres.databases import database
 
 
 class Place(Protocol):
@@ -33,6 +38,10 @@ class Place(Protocol):
 
     async def empty(self) -> Store:
         """Return a store that has nothing, at another place."""
+        ...
+
+    async def restored(self, copied: Store) -> Store:
+        """Return what restoring a copy gives: another store, which names this one."""
         ...
 
     async def put(self, other: Store) -> None:
@@ -56,6 +65,13 @@ class MemoryPlace:
     async def empty(self) -> MemoryStore:
         """Return a store that has nothing."""
         return MemoryStore(clock=self._clock)
+
+    async def restored(self, copied: Store) -> MemoryStore:
+        """Return a copy as another store."""
+        assert isinstance(copied, MemoryStore)
+        restored = MemoryStore(clock=self._clock)
+        restored.become(copied, predecessor=(await self.store.head()).store_id)
+        return restored
 
     async def put(self, other: Store) -> None:
         """Put another store in its place."""
@@ -87,6 +103,13 @@ class SqlitePlace:
         """Return a store that has nothing."""
         return await self._open(self._new_path())
 
+    async def restored(self, copied: Store) -> SqliteStore:
+        """Return a copy as another store."""
+        path = self._new_path()
+        await self.store.backup(path)
+        await asyncio.to_thread(restore, self._paths[copied], path)
+        return await self._open(path)
+
     async def put(self, other: Store) -> None:
         """Write all of another store over it, as ``.restore`` of SQLite's shell does."""
         await asyncio.to_thread(_overwrite, self._paths[self.store], self._paths[other])
@@ -106,6 +129,71 @@ def _overwrite(target: Path, source: Path) -> None:
         kept.backup(live)
 
 
+class PostgresPlace:
+    """A store in a database; others are in databases beside it."""
+
+    def __init__(self, clock: Clock, opened: AsyncExitStack) -> None:
+        self._clock = clock
+        self._opened = opened
+        self._databases: dict[Store, Postgres] = {}
+
+    async def open(self) -> PostgresPlace:
+        """Open the store."""
+        self.store = await self.empty()
+        return self
+
+    async def copy(self) -> PostgresStore:
+        """Return a copy."""
+        copied = await self.empty()
+        await self._overwrite(self._databases[copied], self._databases[self.store])
+        return copied
+
+    async def empty(self) -> PostgresStore:
+        """Return a store that has nothing."""
+        dsn = await self._opened.enter_async_context(database())
+        postgres = await Postgres(dsn).open()
+        self._opened.push_async_callback(postgres.close)
+        store = await PostgresStore(postgres, clock=self._clock, batch=3).open()
+        self._databases[store] = postgres
+        return store
+
+    async def restored(self, copied: Store) -> PostgresStore:
+        """Return a copy as another store."""
+        restored, head = await self.empty(), await self.store.head()
+        database = self._databases[restored]
+        await self._overwrite(database, self._databases[copied])
+        query = "UPDATE registry_head SET store_id = $1, predecessor = $2"
+        names = secrets.token_hex(8), head.store_id
+        await database.write(lambda connection: connection.execute(query, *names))
+        return restored
+
+    async def put(self, other: Store) -> None:
+        """Write all of another store over it, as a dump that is read back does."""
+        await self._overwrite(self._databases[self.store], self._databases[other])
+
+    async def _overwrite(self, target: Postgres, source: Postgres) -> None:
+        async def dumped(connection: Connection) -> dict[str, list[tuple[object, ...]]]:
+            return {
+                table: [tuple(row) for row in await connection.fetch(f"TABLE {table}")]
+                for table in _TABLES
+            }
+
+        rows = await source.read(dumped)
+
+        async def work(connection: Connection) -> None:
+            for table in _TABLES:
+                await connection.execute(f"DELETE FROM {table}")  # noqa: S608 - names of ours
+                if rows[table]:
+                    places = ", ".join(f"${place + 1}" for place in range(len(rows[table][0])))
+                    insert = f"INSERT INTO {table} VALUES ({places})"  # noqa: S608 - names of ours
+                    await connection.executemany(insert, rows[table])
+
+        await target.write(work)
+
+
+_TABLES = ("registry_head", "registry_objects", "registry_revisions", "registry_changes")
+
+
 @asynccontextmanager
 async def place_of(kind: str, folder: Path, clock: Clock) -> AsyncGenerator[Place, None]:
     """Open a place of a kind (a name in ``PLACES``); whatever was opened there is closed."""
@@ -121,4 +209,8 @@ async def _sqlite(folder: Path, clock: Clock, opened: AsyncExitStack) -> Place:
     return await SqlitePlace(folder, clock, opened).open()
 
 
-PLACES = {"memory": _memory, "sqlite": _sqlite}
+async def _postgres(_folder: Path, clock: Clock, opened: AsyncExitStack) -> Place:
+    return await PostgresPlace(clock, opened).open()
+
+
+PLACES = {"memory": _memory, "sqlite": _sqlite, "postgres": _postgres}

@@ -15,11 +15,13 @@ from bascule.auth.identity import Permission
 from bascule.clock import Clock
 from bascule.control.api.catalogue import Tools
 from bascule.control.api.effective import EffectiveSets
+from bascule.control.api.fresh import at_least
 from bascule.control.api.history import History
 from bascule.control.api.imports import Imports
 from bascule.control.api.integrations import OwnIntegrations
 from bascule.control.api.me import Myself
 from bascule.control.api.node_port import NodeFace
+from bascule.control.api.nodes import Reports
 from bascule.control.api.proposals import Proposals
 from bascule.control.api.records import Records
 from bascule.control.api.servers import Trials
@@ -34,6 +36,7 @@ from bascule.wire.api.addresses import (
     EFFECTIVE,
     INTEGRATIONS,
     ME,
+    NODE_REPORT,
     PUBLIC,
     SNAPSHOT,
     TOOLS,
@@ -55,103 +58,115 @@ def registry_routes(
 
     ``environment`` is the node's, by which profiles narrow its sessions.
     """
-    shelf = ToolShelf(service, environment)
+    make, shelf = _Maker(service), ToolShelf(service, environment)
     return [
-        *_public(service, clock),
-        *_trials(Trials(service, node, clock)),
-        *_imports(Imports(service)),
-        *(made for kind in KINDS for made in _kind(Records(service, kind, ADMIN), kind)),
-        _route(f"{ADMIN}/proposals", Proposals(service).list, "GET", "registry:accept"),
-        *_past(History(service)),
-        *_catalogue(shelf),
-        *_own(Myself(service), OwnIntegrations(shelf)),
+        *_public(make, service, clock),
+        *_trials(make, Trials(service, node, clock)),
+        *_imports(make, Imports(service)),
+        *(made for kind in KINDS for made in _kind(make, Records(service, kind, ADMIN), kind)),
+        make.route(f"{ADMIN}/proposals", Proposals(service).list, "GET", "registry:accept"),
+        *_past(make, History(service)),
+        *_catalogue(make, shelf),
+        *_own(make, Myself(service), OwnIntegrations(shelf)),
     ]
 
 
-def _public(service: RegistryService, clock: Clock) -> Iterator[GuardedRoute]:
+class _Maker:
+    """Makes routes whose refusals the guard tells the audit of, and whose reads may wait.
+
+    A read may say ``at_least=REVISION``: whoever wrote through one replica reads no less through
+    another.
+    """
+
+    def __init__(self, service: RegistryService) -> None:
+        self._service = service
+
+    def read(self, path: str, endpoint: Endpoint) -> GuardedRoute:
+        return self.route(path, endpoint, "GET", "registry:read")
+
+    def write(
+        self, path: str, endpoint: Endpoint, method: str, body: BodyRule = DEFAULT_BODY
+    ) -> GuardedRoute:
+        return self.route(path, endpoint, method, "registry:write", body)
+
+    def route(
+        self,
+        path: str,
+        endpoint: Endpoint,
+        method: str,
+        permission: Permission,
+        body: BodyRule = DEFAULT_BODY,
+    ) -> GuardedRoute:
+        @wraps(endpoint)
+        async def telling(request: Request) -> ASGIApp:
+            try:
+                if method == "GET" and request.scope["query_string"]:
+                    request = await at_least(request, self._service)
+                return await endpoint(request)
+            except NotConfirmed as error:
+                raise unconfirmed(str(error)) from error
+            except RegistryError as error:  # the guard tells the audit of callers who are refused
+                raise Refused(error.code, str(error), details=error.details) from error
+
+        return route(path, telling, [method], permission=permission, body=body)
+
+
+def _public(make: _Maker, service: RegistryService, clock: Clock) -> Iterator[GuardedRoute]:
     servers = Records(service, "server", PUBLIC)
-    yield _read(servers.address, servers.list)
-    yield _read(f"{servers.address}/{{id}}", servers.get)
-    yield _read(SNAPSHOT, Whole(service).snapshot)
-    yield _read(WATCH, Watch(service, clock).watch)
+    yield make.read(servers.address, servers.list)
+    yield make.read(f"{servers.address}/{{id}}", servers.get)
+    yield make.read(SNAPSHOT, Whole(service).snapshot)
+    yield make.read(WATCH, Watch(service, clock).watch)
+    yield make.route(NODE_REPORT, Reports(service, clock).report, "POST", "status:write")
 
 
-def _trials(trials: Trials) -> Iterator[GuardedRoute]:
+def _trials(make: _Maker, trials: Trials) -> Iterator[GuardedRoute]:
     one = f"{ADMIN}/servers/{{id}}"
-    yield _route(f"{one}/test", trials.test, "POST", "servers:test")
-    yield _write(f"{ADMIN}/servers/test", trials.test_draft, "POST").confirmed()
-    yield _route(f"{one}/tools", trials.tools, "GET", "servers:test")
+    yield make.route(f"{one}/test", trials.test, "POST", "servers:test")
+    yield make.write(f"{ADMIN}/servers/test", trials.test_draft, "POST").confirmed()
+    yield make.route(f"{one}/tools", trials.tools, "GET", "servers:test")
 
 
-def _imports(imports: Imports) -> Iterator[GuardedRoute]:
-    yield _write(f"{ADMIN}/import", imports.take_in, "POST")
-    yield _write(f"{ADMIN}/servers/import", imports.take_in, "POST")
+def _imports(make: _Maker, imports: Imports) -> Iterator[GuardedRoute]:
+    yield make.write(f"{ADMIN}/import", imports.take_in, "POST")
+    yield make.write(f"{ADMIN}/servers/import", imports.take_in, "POST")
 
 
-def _kind(records: Records, kind: Kind) -> Iterator[GuardedRoute]:
+def _kind(make: _Maker, records: Records, kind: Kind) -> Iterator[GuardedRoute]:
     many = records.address
     if kind == "platform":  # there is one
-        yield from _one(many, records)
+        yield from _one(make, many, records)
         return
-    yield _read(many, records.list)
-    yield _write(many, records.create, "POST")
-    yield from _one(f"{many}/{{id}}", records)
-    yield _route(f"{many}/{{id}}/accept", records.accept, "POST", "registry:accept")
-    refuse = _route(f"{many}/{{id}}/refuse", records.refuse, "POST", "registry:accept")
+    yield make.read(many, records.list)
+    yield make.write(many, records.create, "POST")
+    yield from _one(make, f"{many}/{{id}}", records)
+    yield make.route(f"{many}/{{id}}/accept", records.accept, "POST", "registry:accept")
+    refuse = make.route(f"{many}/{{id}}/refuse", records.refuse, "POST", "registry:accept")
     yield refuse.confirmed(ever=False)
 
 
-def _one(path: str, records: Records) -> Iterator[GuardedRoute]:
-    yield _read(path, records.get)
-    yield _write(path, records.put, "PUT")
-    yield _write(path, records.patch, "PATCH", MERGE)
-    yield _write(path, records.delete, "DELETE")
-    yield _write(f"{path}/adopt", records.adopt, "POST")
+def _one(make: _Maker, path: str, records: Records) -> Iterator[GuardedRoute]:
+    yield make.read(path, records.get)
+    yield make.write(path, records.put, "PUT")
+    yield make.write(path, records.patch, "PATCH", MERGE)
+    yield make.write(path, records.delete, "DELETE")
+    yield make.write(f"{path}/adopt", records.adopt, "POST")
 
 
-def _past(history: History) -> Iterator[GuardedRoute]:
-    yield _read(f"{ADMIN}/history", history.history)
-    yield _read(f"{ADMIN}/diff", history.diff)
-    yield _write(f"{ADMIN}/rollback", history.rollback, "POST")
+def _past(make: _Maker, history: History) -> Iterator[GuardedRoute]:
+    yield make.read(f"{ADMIN}/history", history.history)
+    yield make.read(f"{ADMIN}/diff", history.diff)
+    yield make.write(f"{ADMIN}/rollback", history.rollback, "POST")
 
 
-def _catalogue(shelf: ToolShelf) -> Iterator[GuardedRoute]:
+def _catalogue(make: _Maker, shelf: ToolShelf) -> Iterator[GuardedRoute]:
     tools, sets = Tools(shelf), EffectiveSets(shelf)
-    yield _read(TOOLS, tools.list)
-    yield _read(f"{TOOLS}/{{server_id}}/{{tool:path}}/access", tools.access)
-    yield _route(EFFECTIVE, sets.ask, "POST", "registry:read")
+    yield make.read(TOOLS, tools.list)
+    yield make.read(f"{TOOLS}/{{server_id}}/{{tool:path}}/access", tools.access)
+    yield make.route(EFFECTIVE, sets.ask, "POST", "registry:read")
 
 
-def _own(myself: Myself, integrations: OwnIntegrations) -> Iterator[GuardedRoute]:
-    yield _route(ME, myself.get, "GET", "identity:read")
-    yield _route(ME, myself.patch, "PATCH", "identity:read", MERGE)
-    yield _route(INTEGRATIONS, integrations.get, "GET", "identity:read")
-
-
-def _read(path: str, endpoint: Endpoint) -> GuardedRoute:
-    return _route(path, endpoint, "GET", "registry:read")
-
-
-def _write(
-    path: str, endpoint: Endpoint, method: str, body: BodyRule = DEFAULT_BODY
-) -> GuardedRoute:
-    return _route(path, endpoint, method, "registry:write", body)
-
-
-def _route(
-    path: str,
-    endpoint: Endpoint,
-    method: str,
-    permission: Permission,
-    body: BodyRule = DEFAULT_BODY,
-) -> GuardedRoute:
-    @wraps(endpoint)
-    async def telling(request: Request) -> ASGIApp:
-        try:
-            return await endpoint(request)
-        except NotConfirmed as error:
-            raise unconfirmed(str(error)) from error
-        except RegistryError as error:  # the guard tells the audit of callers who are refused
-            raise Refused(error.code, str(error), details=error.details) from error
-
-    return route(path, telling, [method], permission=permission, body=body)
+def _own(make: _Maker, myself: Myself, integrations: OwnIntegrations) -> Iterator[GuardedRoute]:
+    yield make.route(ME, myself.get, "GET", "identity:read")
+    yield make.route(ME, myself.patch, "PATCH", "identity:read", MERGE)
+    yield make.route(INTEGRATIONS, integrations.get, "GET", "identity:read")

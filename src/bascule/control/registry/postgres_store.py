@@ -8,7 +8,6 @@ order of commits. Whoever loses that race plans again. The tables are those of `
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -37,6 +36,8 @@ from bascule.control.registry.store import (
     Writer,
     change_of,
     effective_writes,
+    new_mark,
+    refuse_moved,
     refuse_unreachable,
 )
 from bascule.db.driver import Connection, Row
@@ -44,17 +45,19 @@ from bascule.db.errors import OutcomeUnknown, StoreUnavailable
 from bascule.db.postgres import Postgres, Transaction, lock_key
 from bascule.db.postgres_listener import Listener
 from bascule.model.kinds import Kind
+from bascule.model.snapshot import Position
 
 CHANNEL = "bascule_registry"
 #: The row of revision 0, and later of the floor, has the mark that comes before all others.
 FORMS = (
     """CREATE TABLE registry_head (
         one boolean PRIMARY KEY DEFAULT true CHECK (one),
-        store_id text NOT NULL, revision bigint NOT NULL, floor bigint NOT NULL,
-        fence bigint NOT NULL
+        store_id text NOT NULL, revision bigint NOT NULL DEFAULT 0,
+        floor bigint NOT NULL DEFAULT 0, predecessor text NOT NULL DEFAULT '',
+        fence bigint NOT NULL DEFAULT 0
     ) WITH (fillfactor = 10);
-    INSERT INTO registry_head
-        VALUES (true, left(replace(gen_random_uuid()::text, '-', ''), 16), 0, 0, 0);
+    INSERT INTO registry_head (store_id)
+        VALUES (left(replace(gen_random_uuid()::text, '-', ''), 16));
     CREATE TABLE registry_objects (
         kind text COLLATE "C", id text COLLATE "C", revision bigint NOT NULL,
         updated_at double precision NOT NULL, owner text, body text NOT NULL,
@@ -75,14 +78,15 @@ FORMS = (
     """,
     TABLES,
 )
-_HEAD = """SELECT store_id, h.revision, floor, mark
+_HEAD = """SELECT store_id, h.revision, floor, mark, predecessor
     FROM registry_head h JOIN registry_revisions r ON r.revision = h.revision"""
 _OBJECT = "kind, id, body, revision, updated_at, owner"
 _AT = f"""SELECT {_OBJECT} FROM (
     SELECT DISTINCT ON (kind, id) * FROM registry_changes
     WHERE revision <= $1 ORDER BY kind, id, revision DESC) AS last WHERE body IS NOT NULL"""  # noqa: S608 - the columns are a constant
-_TOUCHED = """SELECT h.revision, h.fence, o.kind, o.id, o.revision, o.owner, o.body
-    FROM registry_head h LEFT JOIN (
+_TOUCHED = """SELECT store_id, h.revision, mark, fence,
+        o.kind, o.id, o.revision, o.owner, o.body
+    FROM registry_head h JOIN registry_revisions r ON r.revision = h.revision LEFT JOIN (
         unnest($1::text[], $2::text[]) AS w (kind, id) JOIN registry_objects o USING (kind, id)
     ) ON true"""
 #: All of one revision, or nothing: whatever it adds comes from the row whose counter it raised.
@@ -126,7 +130,7 @@ _SUPERSEDED = """DELETE FROM registry_changes c USING (
 _DELETIONS = """DELETE FROM registry_changes
     WHERE revision > $1 AND revision <= $2 AND body IS NULL"""
 #: How many revisions are forgotten in one transaction.
-_BATCH = 500
+BATCH = 500
 #: How long following may take: who is away is noticed in less time than that of a write.
 _FOLLOW_SECONDS = 2.5
 _AGAIN_SECONDS = 0.1
@@ -138,8 +142,11 @@ class PostgresStore(PostgresProposals):
     The database belongs to whoever opened that.
     """
 
-    def __init__(self, postgres: Postgres, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, postgres: Postgres, *, clock: Clock = SYSTEM_CLOCK, batch: int = BATCH
+    ) -> None:
         self._postgres = postgres
+        self._batch = batch
         self._clock = clock
         self._age = SteadyClock(clock)
         self._listeners: list[Callable[[Change], None]] = []
@@ -208,7 +215,7 @@ class PostgresStore(PostgresProposals):
     # --- writing
 
     async def write(
-        self, writes: Sequence[Write], by: Author, *, base: int | None = None
+        self, writes: Sequence[Write], by: Author, *, base: Position | None = None
     ) -> Change | None:
         """Write all or nothing as one revision, durable on return."""
         async with self._turn():
@@ -227,7 +234,7 @@ class PostgresStore(PostgresProposals):
         async with self._turn(), self._locked() as transaction:
 
             async def write(
-                writes: Sequence[Write], by: Author, *, base: int | None = None
+                writes: Sequence[Write], by: Author, *, base: Position | None = None
             ) -> Change | None:
                 return await self._write(transaction, writes, by, base)
 
@@ -254,20 +261,29 @@ class PostgresStore(PostgresProposals):
             yield transaction
 
     async def _write(
-        self, place: Postgres | Transaction, writes: Sequence[Write], by: Author, base: int | None
+        self,
+        place: Postgres | Transaction,
+        writes: Sequence[Write],
+        by: Author,
+        base: Position | None,
     ) -> Change | None:
         kinds, ids = [write.kind for write in writes], [write.id for write in writes]
         rows = await place.fetch(_TOUCHED, kinds, ids)
-        revision, fence = rows[0][0], rows[0][1]
-        if base is not None and base != revision:
-            raise HeadMoved(base, revision)
-        current = {(row[2], row[3]): Current(row[4], row[5], row[6]) for row in rows if row[2]}
+        head = rows[0]
+        revision, fence = head[1], head[3]
+        refuse_moved(base, Position(head[0], revision, head[2]))
+        current = {(row[4], row[5]): Current(row[6], row[7], row[8]) for row in rows if row[4]}
         effective = await apart(len(writes), partial(effective_writes, writes, current.get))
         if not effective:
             return None
-        at, bodies = self._clock.now(), {write.key: body for write, body in effective}
-        change = change_of((write for write, _ in effective), revision=revision + 1, at=at, by=by)
-        change = replace(change, mark=secrets.token_hex(8))
+        bodies = {write.key: body for write, body in effective}
+        change = change_of(
+            (write for write, _ in effective),
+            revision=revision + 1,
+            at=self._clock.now(),
+            by=replace(by, actor=_text(by.actor), note=_text(by.note)),
+            mark=new_mark(),
+        )
         try:
             raised = await place.statement(_WRITE, revision, fence, *_arguments(change, bodies))
         except OutcomeUnknown as error:
@@ -285,7 +301,7 @@ class PostgresStore(PostgresProposals):
             async with asyncio.timeout(self._postgres.seconds):
                 happened = await self._happened(change)
         except TimeoutError:
-            raise StoreUnavailable(
+            raise OutcomeUnknown(
                 f"{error}; whether revision {change.revision} was written cannot be found out now"
             ) from error
         if not happened:
@@ -306,7 +322,7 @@ class PostgresStore(PostgresProposals):
     async def compact(self, retention: Retention) -> int:
         """Forget what is too old, a batch at a time; one process does it."""
         cutoff = self._age.now() - retention.seconds
-        work = partial(_compact, keep=retention.changes, cutoff=cutoff)
+        work = partial(_compact, keep=retention.changes, cutoff=cutoff, batch=self._batch)
         while True:
             floor, goal = await self._postgres.write(work)
             if floor >= goal:
@@ -330,9 +346,14 @@ def _arguments(change: Change, bodies: dict[tuple[Kind, str], str | None]) -> li
     ]
 
 
-def _view(head: Head, rows: Iterable[Row]) -> View:
-    objects = [_stored(*row) for row in rows]
-    return View(head.store_id, head.revision, {stored.key: stored for stored in objects}, head.mark)
+def _text(given: str) -> str:
+    """Return a text as PostgreSQL can keep it: with another character in place of zero."""
+    return given.replace("\0", "\ufffd")
+
+
+def _view(at: Head, rows: Iterable[Row]) -> View:
+    objects = {stored.key: stored for stored in (_stored(*row) for row in rows)}
+    return View(at.store_id, at.revision, objects, at.mark, at.predecessor)
 
 
 def _stored(
@@ -366,7 +387,9 @@ def _entry(
     return Entry(kind, key, stored)
 
 
-async def _compact(connection: Connection, *, keep: int, cutoff: float) -> tuple[int, int]:
+async def _compact(
+    connection: Connection, *, keep: int, cutoff: float, batch: int
+) -> tuple[int, int]:
     """Forget a batch; return the floor, and where it is to be."""
     mine = await connection.fetchval("SELECT pg_try_advisory_xact_lock($1)", _COMPACTING)
     head = Head(*await connection.fetchrow(_HEAD) or ())
@@ -376,7 +399,7 @@ async def _compact(connection: Connection, *, keep: int, cutoff: float) -> tuple
     fresh = await connection.fetchval(query, cutoff, head.floor)
     aged = head.revision if fresh is None else fresh - 1
     goal = max(head.floor, aged, head.revision - keep)
-    floor = min(goal, head.floor + _BATCH)
+    floor = min(goal, head.floor + batch)
     if floor > head.floor:
         await connection.execute(_SUPERSEDED, head.floor, floor)
         await connection.execute(_DELETIONS, head.floor, floor)

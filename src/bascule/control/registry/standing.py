@@ -26,11 +26,10 @@ from bascule.model.status import ServerStatus, health_of
 SILENT_SECONDS = 90.0
 FORGOTTEN_SECONDS = 86_400.0
 #: In a list, a server has the words of so many nodes.
-MOST_NODES = 20
-#: With more words than this to look at, servers are combined beside the event loop, and not anew
-#: for every question.
+MOST_NODES = 8
+#: With more words than this to look at, servers are combined beside the event loop, and nobody who
+#: asks waits for it.
 _MANY_WORDS = 5_000
-_AGAIN_SECONDS = 1.0
 #: The turn of a report that is being kept: no reading may have begun after it.
 _UNDER_WAY = sys.maxsize
 
@@ -40,6 +39,8 @@ class Standing:
 
     def __init__(self, reports: NodeReports | None = None, *, clock: Clock = SYSTEM_CLOCK) -> None:
         """Stand on kept reports; without any, on those that are made here."""
+        #: The nodes of this process, for which nobody else speaks.
+        self.own: set[str] = set()
         self._reports = reports
         self._clock = clock
         self._place = 0
@@ -53,7 +54,6 @@ class Standing:
         self._about: dict[str, dict[str, ServerStatus]] = {}
         self._silent: frozenset[str] = frozenset()
         self._combined: dict[str, CombinedStatus] = {}
-        self._combined_at = -_AGAIN_SECONDS
         self._combining = asyncio.Lock()
         self._stale: set[str] = set()
         self._listeners: list[Callable[[], None]] = []
@@ -100,6 +100,7 @@ class Standing:
                 await self._read(self._reports)
         finally:
             self._grow_silent()
+        await self._combine()
 
     async def _read(self, reports: NodeReports) -> None:
         async with self._reading:
@@ -148,20 +149,25 @@ class Standing:
         return combined(self._spoken(server_id))
 
     async def statuses(self, servers: Iterable[str]) -> dict[str, CombinedStatus]:
-        """Return how servers stand, each with the words of a few nodes."""
+        """Return how servers stand, each with the words of a few nodes.
+
+        Of very many words, as they stood at the last ``refresh``.
+        """
         self._grow_silent()
-        await self._combine()
+        if not self._is_much or not self._combined:
+            await self._combine()
         return {one: self._combined.get(one, UNKNOWN) for one in servers}
 
     async def _combine(self) -> None:
         async with self._combining:
-            many = len(self._stale) * len(self._nodes) > _MANY_WORDS
-            if not many:
+            if self._is_much:
+                self._combined.update(await asyncio.to_thread(_all_combined, self._taken()))
+            else:
                 self._combined.update(_all_combined(self._taken()))
-            elif self._clock.monotonic() - self._combined_at >= _AGAIN_SECONDS:
-                self._combined_at = self._clock.monotonic()
-                found = await asyncio.to_thread(_all_combined, self._taken())
-                self._combined.update(found)
+
+    @property
+    def _is_much(self) -> bool:
+        return len(self._stale) * len(self._nodes) > _MANY_WORDS
 
     def _taken(self) -> dict[str, dict[str, ServerStatus]]:
         """Return the words about servers that stand otherwise now than when last combined."""

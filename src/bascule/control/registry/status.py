@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from heapq import nsmallest
 from typing import get_args
 
 from msgspec import Struct
@@ -68,10 +69,13 @@ def combined(nodes: Mapping[str, ServerStatus], most: int | None = None) -> Comb
 
 def _worst(nodes: Mapping[str, ServerStatus], most: int | None) -> dict[str, ServerStatus]:
     """Return the words of those nodes that see a server worst, in the order of their names."""
-    names = sorted(nodes)
-    if most is not None and len(names) > most:
-        names = sorted(sorted(names, key=lambda node: _rank(nodes[node].state))[:most])
-    return {name: nodes[name] for name in names}
+    if most is None or len(nodes) <= most:
+        return {name: nodes[name] for name in sorted(nodes)}
+    names: list[str] = []
+    for state in sorted({status.state for status in nodes.values()}, key=_rank):
+        alike = (name for name, status in nodes.items() if status.state == state)
+        names += nsmallest(most - len(names), alike)
+    return {name: nodes[name] for name in sorted(names)}
 
 
 def _rank(state: str) -> int:

@@ -18,6 +18,8 @@ AUDIT = "/admin/api/audit"
 APPROVALS = "/admin/api/approvals"
 OVERVIEW = "/admin/api/overview"
 NODES = "/admin/api/nodes"
+#: Where a node says how it and its servers are.
+NODE_REPORT = "/api/v1/nodes/report"
 LIVE = "/admin/api/live"
 #: Where the module of a task is run.
 INVOKE = "/api/v1/tasks/{id}/invoke"

@@ -1,0 +1,75 @@
+"""Where nodes of other processes report: each for itself, under the name of its token."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from msgspec import convert
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bascule.asgi.errors import Refused
+from bascule.asgi.json import json_response, read_as
+from bascule.asgi.parameters import only_parameters
+from bascule.clock import Clock
+from bascule.control.api import query
+from bascule.control.registry.service import RegistryService
+from bascule.control.registry.status import NodeReport
+from bascule.errors import refuse_any
+from bascule.model.status import ServerStatus
+from bascule.policy.characters import render_safe
+from bascule.wire.api.nodes import NodeHeard, NodeWords, ServerWords
+
+
+class Reports:
+    """The endpoint of nodes' reports."""
+
+    def __init__(self, service: RegistryService, clock: Clock) -> None:
+        self._service = service
+        self._clock = clock
+
+    async def report(self, request: Request) -> Response:
+        """Take what a node says of itself and of its servers, in place of what it said before."""
+        only_parameters(request)
+        words = await read_as(request, NodeWords)
+        self._refuse_strange(words, query.principal(request).name)
+        standing = self._service.standing
+        if words.state == "ended":
+            await standing.forget_node(words.node)
+        else:
+            await standing.report(self._report(words))
+        return json_response(NodeHeard(self._service.view.revision))
+
+    def _refuse_strange(self, words: NodeWords, name: str) -> None:
+        """Refuse what is said for another node, and two words on one server."""
+        if words.node != name:
+            raise _forbidden(f"a node reports under the name of its token, {name!r}")
+        if name in self._service.standing.own:
+            raise _forbidden(f"{name!r} is the control plane's own node: make a token of another")
+        counts = Counter(one.server_id for one in words.servers)
+        twice = sorted(server_id for server_id, count in counts.items() if count > 1)
+        refuse_any([f"servers: {one!r} is named more than once" for one in twice])
+
+    def _report(self, words: NodeWords) -> NodeReport:
+        return NodeReport(
+            node=words.node,
+            revision=words.revision,
+            state=words.state,
+            servers=tuple(map(_status, words.servers)),
+            at=self._clock.now(),
+        )
+
+
+def _forbidden(why: str) -> Refused:
+    return Refused("forbidden", f"node: {why}", details={"field": "node"})
+
+
+def _status(words: ServerWords) -> ServerStatus:
+    """Return a word in the registry's terms, its texts fit to be shown."""
+    error, starting = words.last_error, words.starting
+    return replace(
+        convert(words, ServerStatus, from_attributes=True),
+        last_error=None if error is None else render_safe(error),
+        starting=None if starting is None else render_safe(starting),
+    )
