@@ -19,8 +19,8 @@ from msgspec.structs import fields
 
 from bascule.app.data_dir import served_alone
 from bascule.audit.checkpoints import last_line
-from bascule.audit.search import EVENTS
 from bascule.audit.kept_anchors import kept_anchors
+from bascule.audit.search import EVENTS
 from bascule.audit.verification import Verification
 from bascule.audit.verification import verify as verify_ledger
 from bascule.auth.keys import derived
