@@ -21,7 +21,6 @@ from bascule.audit.events import AccessRefused
 from bascule.audit.figures import RecentFigures
 from bascule.audit.log_lines import say_approval, say_refused
 from bascule.audit.metrics import Metrics
-from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.audit.trail import LedgerTrail
 from bascule.auth.links import Links
 from bascule.clock import SYSTEM_CLOCK
@@ -40,6 +39,9 @@ from bascule.control.web.page import page_routes
 from bascule.doors.health import health_routes
 from bascule.policy.compose import admitted
 from bascule.wire.api.health import Health
+
+#: What is wrong with the PostgreSQL that replicas share, and not with one of them.
+_OF_ALL = frozenset({"registry_unwritable", "ledger_behind"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +69,10 @@ class ControlPlane:
         found: dict[str, str | None] = {
             "registry_unwritable": registry and f"the registry cannot be written to: {registry}",
             "ledger_unwritable": kept and kept.trouble,
+            "ledger_behind": kept and kept.degraded,
         }
+        if found["ledger_unwritable"] is not None:
+            del found["ledger_behind"]  # it says so already
         return {code: words for code, words in found.items() if words is not None}
 
     def unready(self) -> str | None:
@@ -77,7 +82,7 @@ class ControlPlane:
         """
         troubles = self.troubles()
         if self.stores.shared is not None:
-            troubles.pop("registry_unwritable", None)
+            troubles = {code: words for code, words in troubles.items() if code not in _OF_ALL}
         return "; ".join(troubles.values()) or None
 
 
@@ -154,7 +159,7 @@ def plane_routes(
         *page_routes(),
         *([] if stores.secrets is None else secret_routes(stores.secrets)),
         *_approval_routes(stores),
-        *audit_routes(LedgerTrail(kept) if isinstance(kept, SqliteLedger) else None, clock=clock),
+        *audit_routes(None if kept is None else LedgerTrail(kept), clock=clock),
         *overview_routes(_watched(stores), plane.figures, clock=clock, versions=versions),
         *plane.live.routes(),
     ]
