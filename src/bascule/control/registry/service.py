@@ -33,13 +33,13 @@ from bascule.control.registry.carryover import Brings
 from bascule.control.registry.duties import Duties, Duty, LocalDuties
 from bascule.control.registry.errors import (
     AlreadyExists,
-    Conflict,
     HeadMoved,
     NotFound,
     NotOwned,
 )
 from bascule.control.registry.history import compare, way_back
 from bascule.control.registry.hub import CAPACITY, Hub
+from bascule.control.registry.loosenings import loosenings
 from bascule.control.registry.nodes import NodeReports
 from bascule.control.registry.offload import apart
 from bascule.control.registry.plan import (
@@ -65,14 +65,12 @@ from bascule.control.registry.store import (
     Stored,
     View,
     Write,
-    effective_writes,
 )
 from bascule.db.errors import StoreUnavailable
 from bascule.model.json import JsonObject
 from bascule.model.kinds import Kind
 from bascule.model.snapshot import Snapshot
 from bascule.policy.access import Catalogue
-from bascule.policy.loosening import loosened
 from bascule.wire.api.history import RevisionDiff
 from bascule.wire.api.imports import ImportMode
 
@@ -349,7 +347,7 @@ class RegistryService:
         if self.note is None:
             return
         now = self._clock.now()
-        for act in await apart(len(writes), partial(_loosenings, before, writes, by, now)):
+        for act in await apart(len(writes), partial(loosenings, before, writes, by, now)):
             await self.note(act)
 
     async def proposals(self) -> tuple[Proposal, ...]:
@@ -452,33 +450,6 @@ def _planned(plan: Callable[[View], Draft], before: View, *, as_owner: bool) -> 
         refuse_owned(before, draft.writes)
     refuse_conflicts(before, draft.writes)
     return draft
-
-
-def _loosenings(
-    before: View, writes: Sequence[Write], by: Author, now: float
-) -> list[PolicyLoosened]:
-    """Return what each write would allow that its record did not; nothing if it is to be refused.
-
-    Then the store refuses it too, or knows of a newer revision.
-    """
-    found = [(write, before.objects.get(write.key)) for write in writes]
-    named = [(w, loosened(None if old is None else old.record, w.record)) for w, old in found]
-    acts = [
-        PolicyLoosened(
-            timestamp=now,
-            by=by.actor,
-            revision=before.revision + 1,
-            kind=write.kind,
-            id=write.id,
-            changes=changes,
-        )
-        for write, changes in named
-        if changes
-    ]
-    try:
-        return acts if acts and effective_writes(writes, before.current) else []
-    except Conflict:
-        return []
 
 
 def _written(change: Change | None, before: View, after: View, draft: Draft) -> Written:
