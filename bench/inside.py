@@ -16,8 +16,10 @@ from tempfile import TemporaryDirectory
 
 import uvloop
 
+from bascule.app.serving import Orders
 from bascule.app.settings import load_settings
-from bascule.app.up import Demo, Orders, up
+from bascule.app.stores import Demo
+from bascule.app.up import up
 from bascule.model.task import TaskRecord
 from bench.chat_clients import UPSTREAM
 from bench.http_clients import running

@@ -257,6 +257,7 @@ _WATCHED = Exchange(
         "include_objects": SWITCH,
         "include": {"enum": ["ids", "objects"], "deprecated": True},
         "store_id": TEXT,
+        "mark": TEXT,
     },
     headers={"Last-Event-ID": TEXT},
     media_type="text/event-stream",

@@ -125,7 +125,7 @@ class FollowingMachine(RuleBasedStateMachine):
         self.run(self.begin())
 
     async def begin(self) -> None:
-        self.service = await self.serve()
+        await self.serve()
         self.way = Way(self.service, self.clock)
         self.node = Node(self.service.snapshot(), self.clock)
         self.follower = Follower(
@@ -137,10 +137,16 @@ class FollowingMachine(RuleBasedStateMachine):
         )
         self.following = asyncio.create_task(self.follower.run())
 
-    async def serve(self) -> RegistryService:
-        return RegistryService(
+    async def serve(self) -> None:
+        self.service = RegistryService(
             self.store, await self.store.view(), clock=self.clock, settings=HOUSEKEEPING
         )
+        self.upkeep = asyncio.create_task(self.service.keep_up())
+
+    async def stop_serving(self) -> None:
+        self.service.close()
+        self.upkeep.cancel()
+        await asyncio.wait([self.upkeep])
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         async def bounded() -> T:
@@ -153,7 +159,7 @@ class FollowingMachine(RuleBasedStateMachine):
         async def end() -> None:
             self.following.cancel()
             await asyncio.wait([self.following])
-            self.service.close()
+            await self.stop_serving()
 
         self.run(end())
         self.runner.close()
@@ -189,8 +195,8 @@ class FollowingMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         async def again() -> None:
-            self.service.close()
-            self.service = await self.serve()
+            await self.stop_serving()
+            await self.serve()
             self.way.lead_to(self.service)
 
         self.run(again())

@@ -63,6 +63,21 @@ GIVEN: dict[str, tuple[str, Any, str, Any, Any]] = {
         8,
         None,
     ),
+    "server.replica": ('server.replica = "f"', "f", "e-1.x", "e-1.x", None),
+    "store.dsn": (
+        'store.dsn = "postgresql://f:secret@h/db"',
+        "postgresql://f:secret@h/db",
+        "postgres://e@h,[::1]:5,i:6/db?sslmode=verify-full",
+        "postgres://e@h,[::1]:5,i:6/db?sslmode=verify-full",
+        "postgresql:///db?host=/run/postgresql",
+    ),
+    "store.listen_dsn": (
+        'store.dsn = "postgresql://h/d"\nstore.listen_dsn = "postgresql://f/d"',
+        "postgresql://f/d",
+        "postgresql://e/d",
+        "postgresql://e/d",
+        None,
+    ),
     "mcp.registry_dir": ('mcp.registry_dir = "/f"', "/f", "e", "e", "flag"),
     "mcp.registry_file": ('mcp.registry_file = "/f"', "/f", "e", "e", "flag"),
     "mcp.follow_links": ("mcp.follow_links = false", False, "yes", True, None),
@@ -273,6 +288,13 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, Any], str]] = {
         {},
         "backends[1].name: 'a' is there twice",
     ),
+    "a replica's name": ("", {"BASCULE_REPLICA": "a b"}, {}, "server.replica: 'a b' is not valid"),
+    "a listener without a store": (
+        "",
+        {"BASCULE_LISTEN_DSN": "postgresql://h/d"},
+        {},
+        "store.listen_dsn: needs store.dsn",
+    ),
     "no home": ("", {"HOME": ""}, {}, "data_dir: begins with ~"),
     "broken TOML": ("[server", {}, {}, "is not valid TOML"),
 }
@@ -283,6 +305,45 @@ def test_what_cannot_be_meant_is_refused_with_its_path(case: str, tmp_path: Path
     text, environ, flags, message = REFUSED[case]
     [problem] = problems_of(tmp_path, text, environ, **flags)
     assert problem.startswith(message)
+
+
+@pytest.mark.parametrize("path", ["store.dsn", "store.listen_dsn"])
+@pytest.mark.parametrize(
+    ("dsn", "expected"),
+    [
+        ("host=h password=hunter2", "must be a URL: postgresql://USER@HOST:PORT/DATABASE"),
+        ("mysql://u:hunter2@h/d", "must be a URL"),
+        ("postgresql:u:hunter2@h/d", "must be a URL"),
+        ("postgresql://[u:hunter2@h/d", "must be a URL"),
+        ("postgresql://u:1/hunter2@h/d", "as %2F %3F %23 %40"),
+        ("postgresql://u:1?hunter2@h/d", "as %2F %3F %23 %40"),
+        ("postgresql://u:1#hunter2@h/d", "as %2F %3F %23 %40"),
+        ("postgresql://u:hunter2@h:x/d", "with a port that is a number"),
+        ("postgresql://u:hunter2@[::1]:/d", "with a port that is a number"),
+    ],
+)
+@pytest.mark.requirement("registry:postgres:dsn")
+def test_a_dsn_that_cannot_be_meant_is_refused_and_not_repeated(
+    path: str, dsn: str, expected: str, tmp_path: Path
+):
+    given = {"BASCULE_DSN": "postgresql://h/d", f"BASCULE_{path.split('.')[1].upper()}": dsn}
+    [problem] = problems_of(tmp_path, "", given)
+    assert problem.startswith(f"{path}: ")
+    assert expected in problem
+    assert "hunter2" not in problem
+
+
+@pytest.mark.parametrize(
+    "dsn", ["postgresql://u:hunter2@h/d", "postgresql://h/d?user=u&password=hunter2"]
+)
+@pytest.mark.requirement("registry:postgres:dsn-password")
+def test_a_dsn_with_a_password_is_not_taken_from_the_command_line(dsn: str, tmp_path: Path):
+    [problem] = problems_of(tmp_path, dsn=dsn)
+    assert problem.startswith("store.dsn: has a password, which the list of processes shows: use ")
+    assert problem.endswith("(from --dsn)")
+    assert "hunter2" not in problem
+    assert loaded(tmp_path, environ={"BASCULE_DSN": dsn}).store.dsn == dsn
+    assert loaded(tmp_path, f"store.dsn = '{dsn}'").store.dsn == dsn
 
 
 def test_all_problems_are_told_at_once_with_where_they_came_from(tmp_path: Path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,13 @@ from bascule.audit.approval_settings import ApprovalSettings
 from bascule.audit.approval_steps import Decision
 from bascule.audit.approvals import Approvals, LedgerStore
 from bascule.audit.events import CallIntent
+from bascule.audit.journal import Disk
+from bascule.audit.ledger_settings import LedgerSettings
+from bascule.audit.postgres_ledger import PostgresLedger
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.envelope import NotOpened, decrypted, encrypted
+from bascule.db.postgres import Postgres
 from bascule.db.sqlite import Commit, plain_commit
 from bascule.model.approval import (
     BOUND,
@@ -31,6 +35,7 @@ from bascule.model.approval import (
 )
 
 KEY = bytes(32)
+DISK = Disk()
 BOSS = Decider(name="boss", token_id="tok-boss", person="eve")
 
 
@@ -110,9 +115,15 @@ async def kept(
     *,
     clock: Clock = SYSTEM_CLOCK,
     commit: Commit = plain_commit,
+    dsn: str | None = None,
 ) -> AsyncGenerator[Approvals, None]:
-    """Open the approvals of a data directory."""
-    async with opened_ledger(folder, clock=clock, commit=commit) as ledger:
+    """Open the approvals of a data directory, or of a database that others may share."""
+    async with AsyncExitStack() as stack:
+        if dsn is None:
+            opened = opened_ledger(folder, clock=clock, commit=commit)
+        else:
+            opened = shared_ledger(dsn, folder, clock=clock)
+        ledger = await stack.enter_async_context(opened)
         store = await LedgerStore(ledger, KeySealer(), clock).open()
         approvals = Approvals(store, settings, clock=clock)
         try:
@@ -120,6 +131,30 @@ async def kept(
         finally:
             await approvals.close()
             store.close()
+
+
+@asynccontextmanager
+async def shared_ledger(
+    dsn: str,
+    folder: Path,
+    *,
+    settings: LedgerSettings | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    disk: Disk = DISK,
+) -> AsyncGenerator[PostgresLedger, None]:
+    """Open the ledger of a replica, whose journal is in this folder."""
+    postgres = await Postgres(dsn).open()
+    try:
+        ledger = PostgresLedger(
+            postgres, folder, key=KEY, settings=settings, node=folder.name, clock=clock, disk=disk
+        )
+        await ledger.open()
+        try:
+            yield ledger
+        finally:
+            await ledger.close()
+    finally:
+        await postgres.close()
 
 
 @asynccontextmanager

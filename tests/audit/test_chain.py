@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bascule.audit.chain import GENESIS, SEARCHED, columns, link
-from bascule.audit.ledger_file import FILE_NAME, MIGRATIONS, append, base, tip
+from bascule.audit.ledger_file import FILE, FILE_NAME, MIGRATIONS, append, tip
 from bascule.db.sqlite import Database
 from tests.audit.small_ledger import add, chained, empty, event, rows
 
@@ -51,7 +51,7 @@ def test_columns_are_the_fields_of_the_event_in_their_order():
 
 
 def test_an_empty_ledger_begins_at_nothing():
-    assert tip(empty()) == base(empty()) == (0, GENESIS)
+    assert tip(empty()) == FILE.base(empty()) == (0, GENESIS)
 
 
 def test_many_rows_are_appended_as_one_chain():

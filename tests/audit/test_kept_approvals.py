@@ -1,4 +1,4 @@
-"""What is promised of approvals, a sentence at a time, over both stores where both can keep it."""
+"""What is promised of approvals, a sentence at a time, over every store that can keep it."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ from tests.audit.questions import (
     says,
     state,
 )
+from tests.postgres.databases import database
 from tests.waits import SOON_SECONDS, Heard
 
 SETTINGS = ApprovalSettings(decide_seconds=100, claim_seconds=50, max_pending=3)
@@ -48,15 +49,18 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=["memory", "ledger"])
+@pytest.fixture(params=["memory", "ledger", "postgres"])
 async def approvals(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
 ) -> AsyncGenerator[Approvals, None]:
     if request.param == "memory":
         yield Approvals(MemoryStore(clock), SETTINGS, clock=clock)
-        return
-    async with kept(tmp_path, SETTINGS, clock=clock) as opened:
-        yield opened
+    elif request.param == "ledger":
+        async with kept(tmp_path, SETTINGS, clock=clock) as opened:
+            yield opened
+    else:
+        async with database() as dsn, kept(tmp_path, SETTINGS, clock=clock, dsn=dsn) as opened:
+            yield opened
 
 
 async def waiting(

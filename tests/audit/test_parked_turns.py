@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +27,8 @@ from bascule.audit.parked_turns import (
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.db.private_files import KeyUnusable
 from bascule.testing.clock import FakeClock
+from tests.audit.questions import shared_ledger
+from tests.postgres.databases import database
 
 PLACE = Place(id="turn-1", owner="alice", conversation="c" * 64)
 KEY = bytes(32)
@@ -66,14 +68,19 @@ async def ledger_in(folder: Path) -> AsyncGenerator[SqliteLedger, None]:
         await ledger.close()
 
 
-@pytest.fixture(params=["memory", "ledger"])
+@pytest.fixture(params=["memory", "ledger", "postgres"])
 async def kind(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
 ) -> AsyncGenerator[Kind, None]:
     if request.param == "memory":
         yield lambda bounds=BOUNDS, grace=0.0: MemoryTurns(clock, bounds=bounds, grace=grace)
         return
-    async with ledger_in(tmp_path) as ledger:
+    async with AsyncExitStack() as stack:
+        if request.param == "ledger":
+            ledger = await stack.enter_async_context(ledger_in(tmp_path))
+        else:
+            dsn = await stack.enter_async_context(database())
+            ledger = await stack.enter_async_context(shared_ledger(dsn, tmp_path))
         yield lambda bounds=BOUNDS, grace=0.0: LedgerTurns(
             ledger, XorSealer(), clock, bounds=bounds, grace=grace
         )

@@ -16,7 +16,7 @@ from bascule.audit.anchors import Anchors
 from bascule.audit.chain import GENESIS
 from bascule.audit.checkpoints import checkpoint
 from bascule.audit.events import LedgerCut
-from bascule.audit.ledger_file import append, base, tip
+from bascule.audit.ledger_file import FILE, append, tip
 from bascule.audit.retention import Limits, cut
 from bascule.audit.verification import verify
 from bascule.db.errors import StoreUnavailable
@@ -52,7 +52,7 @@ def test_whole_checkpoints_that_are_too_old_are_cut_and_a_row_says_so(tmp_path: 
     assert after[:-1] == before[9:]
     assert msgspec.json.decode(after[-1].event, type=LedgerCut) == done
     assert (after[-1].number, after[-1].journal, after[-1].place) == (16, 0, 0)
-    assert base(connection) == (9, before[8].hash)
+    assert FILE.base(connection) == (9, before[8].hash)
     kept = connection.execute("SELECT number FROM checkpoints").fetchall()
     assert kept == [(12,), (15,)]
     assert cut(connection, Limits(max_days=2), 5.5 * DAY, "retention") is None

@@ -22,7 +22,7 @@ from bascule.auth.links import (
 )
 from bascule.auth.token_request import TokenOptions, TokenRequest
 from bascule.auth.token_store import SETUP_NAME, open_tokens
-from bascule.auth.tokens import IDLE_SECONDS, MemoryTokenStore, Tokens
+from bascule.auth.tokens import IDLE_SECONDS, Tokens, TokenStore
 from bascule.errors import InvalidRecord
 from bascule.model.role import Role
 from bascule.testing.clock import FakeClock
@@ -30,12 +30,12 @@ from tests.asgi.caller import KEY
 
 
 class Office:
-    """Links over tokens in memory, with a clock that stands still."""
+    """Links over tokens, with a clock that stands still."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: TokenStore) -> None:
         self.clock = FakeClock()
         self.ledger = MemoryLedger()
-        self.store = MemoryTokenStore()
+        self.store = store
         self.tokens = self.another_process()
         self.links = Links(self.tokens, self.clock)
 
@@ -61,8 +61,8 @@ class Office:
 
 
 @pytest.fixture
-def office() -> Office:
-    return Office()
+def office(store: TokenStore) -> Office:
+    return Office(store)
 
 
 @pytest.mark.requirement("admin:login:once")

@@ -9,7 +9,7 @@ import pytest
 from bascule.audit.events import Act, TokenEnded, TokenMade
 from bascule.audit.ledger import LedgerUnavailable, MemoryLedger
 from bascule.auth.token_record import TokenRecord
-from bascule.auth.tokens import PROCESS, SETUP_ID, MemoryTokenStore, Tokens
+from bascule.auth.tokens import PROCESS, SETUP_ID, MemoryTokenStore, Tokens, TokenStore
 from bascule.errors import InvalidRecord
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import KEY
@@ -61,19 +61,21 @@ async def test_a_token_is_made_and_ended_after_that_was_written():
     assert minted.token not in repr(ledger.events)
 
 
-async def test_what_is_not_done_is_not_written():
+async def test_what_is_not_done_is_not_written(store: TokenStore):
     ledger = MemoryLedger()
-    tokens = Tokens(MemoryTokenStore(), KEY, FakeClock(), note=ledger.note)
+    tokens = Tokens(store, KEY, FakeClock(), note=ledger.note)
     assert not await tokens.revoke("tok-none", by="cli:root")
     with pytest.raises(InvalidRecord):
         await tokens.mint("", "viewer", by="cli:root")
     assert not ledger.events
 
 
-async def test_the_end_of_the_setup_token_is_written_too_and_once(tmp_path: Path):
+async def test_the_end_of_the_setup_token_is_written_too_and_once(
+    tmp_path: Path, store: TokenStore
+):
     ledger = MemoryLedger()
     file = tmp_path / "setup-token"
-    tokens = Tokens(MemoryTokenStore(), KEY, FakeClock(), setup_file=file, note=ledger.note)
+    tokens = Tokens(store, KEY, FakeClock(), setup_file=file, note=ledger.note)
     await tokens.first_start()
     for name in ("me", "other"):
         await tokens.mint(name, "admin", by="admin:setup")
@@ -87,9 +89,11 @@ async def test_the_end_of_the_setup_token_is_written_too_and_once(tmp_path: Path
     assert len(said) == 4
 
 
-async def test_when_nothing_can_be_written_no_token_is_made_or_ended(tmp_path: Path):
+async def test_when_nothing_can_be_written_no_token_is_made_or_ended(
+    tmp_path: Path, store: TokenStore
+):
     file = tmp_path / "setup-token"
-    tokens = Tokens(MemoryTokenStore(), KEY, FakeClock(), setup_file=file)
+    tokens = Tokens(store, KEY, FakeClock(), setup_file=file)
     setup = await tokens.first_start()
     assert setup is not None
     kept = await tokens.mint("n", "viewer")
@@ -104,9 +108,11 @@ async def test_when_nothing_can_be_written_no_token_is_made_or_ended(tmp_path: P
     assert file.exists()
 
 
-async def test_when_the_end_of_the_setup_token_cannot_be_written_nothing_is_done(tmp_path: Path):
+async def test_when_the_end_of_the_setup_token_cannot_be_written_nothing_is_done(
+    tmp_path: Path, store: TokenStore
+):
     file = tmp_path / "setup-token"
-    tokens = Tokens(MemoryTokenStore(), KEY, FakeClock(), setup_file=file)
+    tokens = Tokens(store, KEY, FakeClock(), setup_file=file)
     await tokens.first_start()
 
     async def no_ends(act: Act) -> None:
@@ -120,9 +126,11 @@ async def test_when_the_end_of_the_setup_token_cannot_be_written_nothing_is_done
     assert file.exists()
 
 
-async def test_the_first_start_makes_no_token_that_cannot_be_written_down(tmp_path: Path):
+async def test_the_first_start_makes_no_token_that_cannot_be_written_down(
+    tmp_path: Path, store: TokenStore
+):
     file = tmp_path / "setup-token"
-    tokens = Tokens(MemoryTokenStore(), KEY, FakeClock(), setup_file=file, note=refuse)
+    tokens = Tokens(store, KEY, FakeClock(), setup_file=file, note=refuse)
     with pytest.raises(LedgerUnavailable):
         await tokens.first_start()
     assert await tokens.records() == ()

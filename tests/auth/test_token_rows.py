@@ -21,10 +21,11 @@ from msgspec.structs import replace
 
 from bascule.auth.keys import hkdf_sha256
 from bascule.auth.links import make_link
+from bascule.auth.server_key import KEY_NAME, server_key
 from bascule.auth.token_record import TokenKeys, TokenRecord
 from bascule.auth.token_request import TokenRequest
-from bascule.auth.token_store import FILE_NAME, KEY_NAME, SEALED_NAME, SqliteTokenStore, open_tokens
-from bascule.auth.tokens import MemoryTokenStore, Tokens, server_key
+from bascule.auth.token_store import FILE_NAME, SEALED_NAME, SqliteTokenStore, open_tokens
+from bascule.auth.tokens import MemoryTokenStore, Tokens
 from bascule.db.errors import StoreUnavailable
 from bascule.db.sqlite import APPLICATION_ID
 from bascule.model.role import ROLES
@@ -404,9 +405,10 @@ async def test_odd_values_in_a_row_are_altered_and_no_accident(tmp_path: Path):
             assert [one.state for one in await tokens.listing()] == ["altered"]
 
 
-async def test_without_the_key_a_store_opens_and_nothing_in_it_counts(tmp_path: Path):
+async def test_under_another_key_nothing_counts_also_where_no_start_finds_it_out(tmp_path: Path):
     async with open_tokens(tmp_path) as tokens:
         token = (await tokens.mint("v", "viewer")).token
+    (tmp_path / SEALED_NAME).write_bytes(b"")  # as an older version left it
     store = await SqliteTokenStore(tmp_path / FILE_NAME, TokenKeys(KEY)).open()
     try:
         others = Tokens(store, KEY, FakeClock())

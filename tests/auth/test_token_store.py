@@ -8,18 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from bascule.auth.server_key import KEY_NAME, VARIABLE
 from bascule.auth.token_record import TokenKeys
 from bascule.auth.token_store import (
     FILE_NAME,
-    KEY_NAME,
+    SEALED_NAME,
     SETUP_NAME,
     SqliteTokenStore,
     open_tokens,
 )
 from bascule.db.errors import StoreUnavailable
-from bascule.db.private_files import KeyUnusable
+from bascule.db.private_files import KeyUnusable, write_private
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import KEY
+from tests.control.keeping_secrets import contents
 
 
 async def test_a_token_is_still_known_after_a_restart(tmp_path: Path):
@@ -74,12 +76,49 @@ async def test_a_token_expires_by_the_clock(tmp_path: Path):
         assert await tokens.verify(minted.token) is None
 
 
-async def test_tokens_under_another_key_are_nobodys(tmp_path: Path):
+@pytest.mark.requirement("security:server-key:other")
+@pytest.mark.parametrize("lost", ["replaced", "missing", "older"])
+async def test_a_key_that_is_not_the_tokens_is_found_out_at_the_start(tmp_path: Path, lost: str):
     async with open_tokens(tmp_path) as tokens:
         minted = await tokens.mint("ci", "viewer")
+    key = (tmp_path / KEY_NAME).read_bytes()
     (tmp_path / KEY_NAME).unlink()
+    if lost == "older":
+        (tmp_path / SEALED_NAME).write_bytes(b"")  # it did not say which key it was
+    if lost == "replaced":
+        write_private(tmp_path / KEY_NAME, KEY)
+    before = contents(tmp_path).keys()
+    with pytest.raises(KeyUnusable, match=rf"{FILE_NAME}.*put it back.*{VARIABLE}"):
+        async with open_tokens(tmp_path):
+            pass
+    assert contents(tmp_path).keys() == before, "and none is made instead"
+    write_private(tmp_path / KEY_NAME, key)
     async with open_tokens(tmp_path) as tokens:
-        assert await tokens.verify(minted.token) is None
+        assert await tokens.verify(minted.token) is not None
+
+
+async def test_without_its_tokens_a_server_may_have_another_key(tmp_path: Path):
+    async with open_tokens(tmp_path) as tokens:
+        await tokens.mint("ci", "viewer")
+    for name in (FILE_NAME, KEY_NAME):
+        (tmp_path / name).unlink()
+    for _ in range(2):
+        async with open_tokens(tmp_path) as tokens:
+            assert await tokens.records() == ()
+
+
+async def test_a_key_that_is_given_is_written_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(VARIABLE, KEY.hex())
+    for _ in range(2):
+        async with open_tokens(tmp_path) as tokens:
+            await tokens.mint("ci", "viewer")
+    assert not any(KEY in content for content in contents(tmp_path).values())
+    monkeypatch.setenv(VARIABLE, "00" * 32)
+    with pytest.raises(KeyUnusable, match=FILE_NAME):
+        async with open_tokens(tmp_path):
+            pass
 
 
 async def test_a_key_that_others_may_read_is_not_used(tmp_path: Path):

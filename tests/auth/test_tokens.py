@@ -16,31 +16,29 @@ from bascule.auth.tokens import (
     SETUP_ID,
     MemoryTokenStore,
     Tokens,
-    server_key,
+    TokenStore,
 )
-from bascule.db.private_files import KeyUnusable, write_private
 from bascule.errors import InvalidRecord
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import KEY
 
 
 def made(
-    clock: FakeClock | None = None, key: bytes = KEY, setup_file: Path | None = None
-) -> tuple[Tokens, MemoryTokenStore]:
-    store = MemoryTokenStore()
-    return Tokens(store, key, clock or FakeClock(), setup_file=setup_file), store
+    store: TokenStore, clock: FakeClock | None = None, setup_file: Path | None = None
+) -> Tokens:
+    return Tokens(store, KEY, clock or FakeClock(), setup_file=setup_file)
 
 
-async def test_a_token_is_random_and_known_by_its_prefix():
-    tokens, _ = made()
+async def test_a_token_is_random_and_known_by_its_prefix(store: TokenStore):
+    tokens = made(store)
     minted = {(await tokens.mint("n", "viewer")).token for _ in range(20)}
     assert len(minted) == 20
     assert all(re.fullmatch(r"bsc_[A-Za-z0-9_-]{43}", token) for token in minted)
 
 
 @pytest.mark.requirement("security:auth:client-task")
-async def test_a_token_says_whose_it_is_and_which_task_it_is_bound_to():
-    tokens, _ = made()
+async def test_a_token_says_whose_it_is_and_which_task_it_is_bound_to(store: TokenStore):
+    tokens = made(store)
     minted = await tokens.mint("crawler", "client", task_id="nightly")
     principal = await tokens.verify(minted.token)
     assert principal is not None
@@ -49,8 +47,10 @@ async def test_a_token_says_whose_it_is_and_which_task_it_is_bound_to():
 
 
 @pytest.mark.requirement("security:tokens:digest")
-async def test_nothing_that_is_kept_holds_the_token_or_a_digest_made_without_the_key():
-    tokens, store = made()
+async def test_nothing_that_is_kept_holds_the_token_or_a_digest_made_without_the_key(
+    store: TokenStore,
+):
+    tokens = made(store)
     token = (await tokens.mint("n", "admin")).token
     [record] = await store.records()
     kept = msgspec.json.encode(record)
@@ -61,25 +61,25 @@ async def test_nothing_that_is_kept_holds_the_token_or_a_digest_made_without_the
 
 
 @pytest.mark.requirement("security:tokens:digest")
-async def test_a_kept_digest_is_no_token():
-    tokens, store = made()
+async def test_a_kept_digest_is_no_token(store: TokenStore):
+    tokens = made(store)
     await tokens.mint("n", "admin")
     [record] = await store.records()
     assert await tokens.verify(record.digest.hex()) is None
     assert await tokens.verify("bsc_" + record.digest.hex()[:43]) is None
 
 
-async def test_a_record_is_plain_values_and_comes_back_from_them():
-    tokens, store = made()
+async def test_a_record_is_plain_values_and_comes_back_from_them(store: TokenStore):
+    tokens = made(store)
     await tokens.mint("n", "client", task_id="t", ttl_seconds=60)
     [record] = await store.records()
     plain = msgspec.to_builtins(record, builtin_types=(bytes,))
     assert msgspec.convert(plain, type(record), builtin_types=(bytes,)) == record
 
 
-async def test_a_token_ends_at_its_time():
+async def test_a_token_ends_at_its_time(store: TokenStore):
     clock = FakeClock()
-    tokens, _ = made(clock)
+    tokens = made(store, clock)
     token = (await tokens.mint("n", "viewer", ttl_seconds=60)).token
     await clock.advance(59)
     assert await tokens.verify(token) is not None
@@ -87,8 +87,8 @@ async def test_a_token_ends_at_its_time():
     assert await tokens.verify(token) is None
 
 
-async def test_a_revoked_token_ends_at_once_and_alone():
-    tokens, _ = made()
+async def test_a_revoked_token_ends_at_once_and_alone(store: TokenStore):
+    tokens = made(store)
     ended, kept = await tokens.mint("a", "viewer"), await tokens.mint("b", "viewer")
     assert await tokens.revoke(ended.record.id)
     assert not await tokens.revoke(ended.record.id)
@@ -115,17 +115,19 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", UNFIT)
 @pytest.mark.requirement("security:auth:client-task")
-async def test_an_unfit_token_is_not_minted(case: str):
+async def test_an_unfit_token_is_not_minted(case: str, store: TokenStore):
     given, message = dict(UNFIT[case][0]), UNFIT[case][1]
-    tokens, store = made()
+    tokens = made(store)
     with pytest.raises(InvalidRecord, match=message):
         await tokens.mint(given.pop("name", "n"), **given)
     assert await store.records() == ()
 
 
-async def test_the_first_start_leaves_a_token_that_only_the_owner_can_read(tmp_path: Path):
+async def test_the_first_start_leaves_a_token_that_only_the_owner_can_read(
+    tmp_path: Path, store: TokenStore
+):
     path = tmp_path / "data" / "setup-token"
-    tokens, _ = made(setup_file=path)
+    tokens = made(store, setup_file=path)
     token = await tokens.first_start()
     assert token is not None
     assert path.read_text(encoding="ascii") == token + "\n"
@@ -137,9 +139,9 @@ async def test_the_first_start_leaves_a_token_that_only_the_owner_can_read(tmp_p
     assert [entry.name for entry in path.parent.iterdir()] == ["setup-token"]
 
 
-async def test_the_second_start_makes_no_token_and_tells_none(tmp_path: Path):
+async def test_the_second_start_makes_no_token_and_tells_none(tmp_path: Path, store: TokenStore):
     path = tmp_path / "setup-token"
-    tokens, store = made(setup_file=path)
+    tokens = made(store, setup_file=path)
     first = await tokens.first_start()
     assert await tokens.first_start() is None
     assert len(await store.records()) == 1
@@ -147,13 +149,13 @@ async def test_the_second_start_makes_no_token_and_tells_none(tmp_path: Path):
 
 
 async def test_a_file_left_by_a_start_that_died_is_replaced_and_a_link_is_not_followed(
-    tmp_path: Path,
+    tmp_path: Path, store: TokenStore
 ):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("theirs", encoding="ascii")
     path = tmp_path / "setup-token"
     path.symlink_to(elsewhere)
-    tokens, _ = made(setup_file=path)
+    tokens = made(store, setup_file=path)
     token = await tokens.first_start()
     assert path.read_text(encoding="ascii").strip() == token
     assert not path.is_symlink()
@@ -161,10 +163,10 @@ async def test_a_file_left_by_a_start_that_died_is_replaced_and_a_link_is_not_fo
 
 
 async def test_the_first_administrators_token_ends_the_setup_token_and_no_other_does(
-    tmp_path: Path,
+    tmp_path: Path, store: TokenStore
 ):
     path = tmp_path / "setup-token"
-    tokens, _ = made(setup_file=path)
+    tokens = made(store, setup_file=path)
     setup = await tokens.first_start()
     assert setup is not None
     await tokens.mint("laptop", "client", task_id="t")
@@ -180,9 +182,9 @@ async def test_the_first_administrators_token_ends_the_setup_token_and_no_other_
     assert await tokens.verify(other.token) is not None
 
 
-async def test_a_revoked_setup_token_takes_its_file_along(tmp_path: Path):
+async def test_a_revoked_setup_token_takes_its_file_along(tmp_path: Path, store: TokenStore):
     path = tmp_path / "setup-token"
-    tokens, _ = made(setup_file=path)
+    tokens = made(store, setup_file=path)
     setup = await tokens.first_start()
     assert setup is not None
     assert await tokens.revoke(SETUP_ID)
@@ -190,9 +192,11 @@ async def test_a_revoked_setup_token_takes_its_file_along(tmp_path: Path):
     assert not path.exists()
 
 
-async def test_a_file_whose_token_was_ended_is_gone_after_the_next_start(tmp_path: Path):
+async def test_a_file_whose_token_was_ended_is_gone_after_the_next_start(
+    tmp_path: Path, store: TokenStore
+):
     path = tmp_path / "setup-token"
-    tokens, store = made(setup_file=path)
+    tokens = made(store, setup_file=path)
     await tokens.first_start()
     await tokens.mint("laptop", "client", task_id="t")
     await store.remove(SETUP_ID)  # and then the process died
@@ -200,8 +204,10 @@ async def test_a_file_whose_token_was_ended_is_gone_after_the_next_start(tmp_pat
     assert not path.exists()
 
 
-async def test_without_any_token_left_the_next_start_sets_up_anew(tmp_path: Path):
-    tokens, store = made(setup_file=tmp_path / "setup-token")
+async def test_without_any_token_left_the_next_start_sets_up_anew(
+    tmp_path: Path, store: TokenStore
+):
+    tokens = made(store, setup_file=tmp_path / "setup-token")
     first = await tokens.first_start()
     await tokens.revoke(SETUP_ID)
     second = await tokens.first_start()
@@ -210,39 +216,14 @@ async def test_without_any_token_left_the_next_start_sets_up_anew(tmp_path: Path
     assert len(await store.records()) == 1
 
 
-def test_the_key_is_made_once_and_kept_private(tmp_path: Path):
-    path = tmp_path / "key"
-    key = server_key(path)
-    assert len(key) == 32
-    assert server_key(path) == key
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_of_two_processes_that_make_a_key_the_first_wins(tmp_path: Path):
-    path = tmp_path / "key"
-    write_private(path, b"1" * 32, replace=False)
-    write_private(path, b"2" * 32, replace=False)
-    assert server_key(path) == b"1" * 32
-    assert [entry.name for entry in tmp_path.iterdir()] == ["key"]
-
-
-def test_a_key_that_others_may_read_or_that_is_cut_is_refused(tmp_path: Path):
-    path = tmp_path / "key"
-    server_key(path)
-    path.chmod(0o640)
-    with pytest.raises(KeyUnusable, match="chmod 600"):
-        server_key(path)
-    path.chmod(0o600)
-    path.write_bytes(b"short")
-    with pytest.raises(KeyUnusable, match="not a key"):
-        server_key(path)
+def test_a_short_key_makes_no_tokens():
     with pytest.raises(ValueError, match="at least 32"):
         Tokens(MemoryTokenStore(), b"short", FakeClock())
 
 
-async def test_what_is_remembered_of_a_token_ends_with_it():
+async def test_what_is_remembered_of_a_token_ends_with_it(certain_store: TokenStore):
     clock = FakeClock()
-    tokens, _ = made(clock)
+    tokens = made(certain_store, clock)
     short, kept = await tokens.mint("a", "viewer", ttl_seconds=60), await tokens.mint("b", "viewer")
     assert tokens.recall(short.token.encode()) is None
     for minted in (short, kept):
@@ -256,18 +237,20 @@ async def test_what_is_remembered_of_a_token_ends_with_it():
     assert tokens.recall(kept.token.encode()) is None
 
 
-async def test_nothing_is_remembered_of_a_token_that_is_nobodys():
-    tokens, store = made()
+async def test_nothing_is_remembered_of_a_token_that_is_nobodys(certain_store: TokenStore):
+    tokens = made(certain_store)
     token = (await tokens.mint("n", "viewer")).token
     other = PREFIX + token.removeprefix(PREFIX)[::-1]
     for _ in range(2):
         assert await tokens.verify(other) is None
         assert tokens.recall(other.encode()) is None
-    assert await store.records() != ()
+    assert await certain_store.records() != ()
 
 
-async def test_as_many_tokens_are_remembered_as_may_be_and_the_rest_is_asked_for_again():
-    tokens, _ = made()
+async def test_as_many_tokens_are_remembered_as_may_be_and_the_rest_is_asked_for_again(
+    certain_store: TokenStore,
+):
+    tokens = made(certain_store)
     minted = [(await tokens.mint(str(n), "viewer")).token for n in range(MAX_KNOWN + 1)]
     for token in minted:
         assert await tokens.verify(token) is not None

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from bascule.audit.ledger import MemoryLedger
-from bascule.control.envelope import KEY_BYTES, OuterKey, new_key
+from bascule.auth.key_text import KEY_BYTES
+from bascule.control.envelope import OuterKey, new_key
 from bascule.control.secret_keys import (
     KEY_NAME,
     VARIABLE,

@@ -363,6 +363,7 @@ async def test_a_server_that_is_down_shows_in_health_and_the_process_stays_ready
         "status": "degraded",
         "revision": 7,
         "servers": {"connected": 2, "down": 1},
+        "reasons": {"servers_unwell": "1 of 3 servers are not well"},
     }
     assert (await ask(app, "GET", "/readyz")).status == 200
     states.remove("down")
@@ -376,12 +377,32 @@ async def test_a_process_whose_store_refuses_writes_is_not_ready_and_says_why():
     app = GuardedApp(health_routes(lambda: well, Metrics(), lambda: refusals.pop(0)), make_tokens())
     answer = await ask(app, "GET", "/readyz")
     assert (answer.status, answer.code) == (503, "store_unavailable")
+    assert answer.header("retry-after") == "2"
     assert "disk full" in answer.json["error"]["message"]
     assert (await ask(app, "GET", "/readyz")).status == 200
 
 
 async def test_a_node_that_cannot_follow_is_degraded():
-    assert health_of(7, ["connected"], following=False).status == "degraded"
+    found = health_of(7, ["connected"], following=False)
+    assert (found.status, [*found.reasons]) == ("degraded", ["not_following"])
+
+
+@pytest.mark.requirement("observability:degraded")
+async def test_what_is_wrong_is_said_in_health_and_counted_in_the_metrics(door: Door):
+    troubles = {"registry_unwritable": "PostgreSQL is away"}
+    routes = health_routes(
+        lambda: health_of(7, ["connected"], following=True, troubles=troubles), Metrics()
+    )
+    app = GuardedApp(routes, door.tokens)
+    answer = (await ask(app, "GET", "/healthz")).json
+    assert (answer["status"], answer["reasons"]) == ("degraded", troubles)
+    token = await door.token(role="viewer")
+    said = b'mcp_degraded{reason="registry_unwritable"} 1.0'
+    assert said in (await ask(app, "GET", "/metrics", token)).body
+    assert (await ask(app, "GET", "/readyz")).status == 200
+    troubles.clear()
+    assert (await ask(app, "GET", "/healthz")).json["status"] == "ok"
+    assert b"mcp_degraded{" not in (await ask(app, "GET", "/metrics", token)).body
 
 
 async def test_metrics_need_a_token(door: Door):

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ async def start(*words: str, **env: str) -> asyncio.subprocess.Process:
 
 async def run(*words: str) -> tuple[int | None, str, str]:
     """Run a command that ends by itself; only a start needs a process of its own."""
-    if words[0] != "up" or "--dry-run" in words:
+    if words[0] not in {"up", "registry"} or "--dry-run" in words:
         done = await asyncio.to_thread(command, *words)
         return done.code, done.out, done.err
     process = await start(*words)
@@ -110,9 +110,15 @@ class Up:
             return await self.process.wait()
 
 
+def serving(data: Path, *words: str, **env: str) -> AbstractAsyncContextManager[Up]:
+    return serving_by(("up",), data, *words, **env)
+
+
 @asynccontextmanager
-async def serving(data: Path, *words: str, **env: str) -> AsyncGenerator[Up]:
-    process = await start("up", "--port", "0", "--data-dir", str(data), *words, **env)
+async def serving_by(
+    command: tuple[str, ...], data: Path, *words: str, **env: str
+) -> AsyncGenerator[Up]:
+    process = await start(*command, "--port", "0", "--data-dir", str(data), *words, **env)
     said: list[str] = []
     try:
         assert process.stdout is not None

@@ -13,7 +13,7 @@ import pytest
 from bascule import Bridge, ConnectedBridge, NodeRules, SessionRefused
 from bascule.asgi.guard import GuardedApp
 from bascule.asgi.serve import Serving
-from bascule.asgi.whoami import Position, identity_route
+from bascule.asgi.whoami import identity_route
 from bascule.client.http import Unreachable
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.api.rest import registry_routes
@@ -42,7 +42,7 @@ class Registry:
         self.tokens = make_tokens()
         routes = [
             *registry_routes(service, clock=SYSTEM_CLOCK),
-            identity_route(lambda: Position(service.view.store_id, service.view.revision)),
+            identity_route(lambda: service.view.position),
         ]
         self.server = Serving(GuardedApp(routes, self.tokens))
         self.serving = AsyncExitStack()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from bascule import Server
 from bascule.errors import BasculeError
@@ -24,7 +25,12 @@ from bascule.testing import ScriptedServer
 from bascule.testing.clock import FakeClock
 
 RHYTHM = SyncSettings(
-    poll_seconds=30, ttl_seconds=120, backoff_seconds=1, backoff_limit_seconds=8, pause_seconds=0.5
+    poll_seconds=30,
+    ttl_seconds=120,
+    silence_seconds=1_000_000,
+    backoff_seconds=1,
+    backoff_limit_seconds=8,
+    pause_seconds=0.5,
 )
 
 
@@ -38,6 +44,8 @@ class Registry:
     def __init__(self) -> None:
         self.now = Snapshot(store_id="a", revision=1)
         self.down = False
+        #: Whether an answer waits for something, as one that is long under way.
+        self.held: asyncio.Event | None = None
         #: Whether reports are refused, and how many were.
         self.refuses, self.refused = False, 0
         self.lists = 0
@@ -48,7 +56,10 @@ class Registry:
     async def snapshot(self, known: Snapshot | None = None) -> Snapshot:
         self._refuse_down()
         self.lists += 1
-        return self.now
+        found = self.now
+        if self.held is not None:
+            await self.held.wait()
+        return found
 
     async def watch(self, since: Snapshot) -> AsyncGenerator[SnapshotChange, None]:
         self._refuse_down()
@@ -75,8 +86,19 @@ class Registry:
         if self.down:
             raise Lost("connection refused")
 
-    def write(self, *, store_id: str = "a", revision: int | None = None, tell: bool = True) -> None:
-        self.now = Snapshot(store_id=store_id, revision=revision or self.now.revision + 1)
+    def write(
+        self,
+        *,
+        store_id: str = "a",
+        revision: int | None = None,
+        predecessor: str = "",
+        tell: bool = True,
+    ) -> None:
+        self.now = Snapshot(
+            store_id=store_id,
+            revision=revision or self.now.revision + 1,
+            predecessor=predecessor,
+        )
         if tell:
             self.say(self.now.revision)
 
@@ -126,13 +148,13 @@ class Node(Changes):
 
 
 class Scene:
-    def __init__(self) -> None:
+    def __init__(self, rhythm: SyncSettings = RHYTHM) -> None:
         self.clock = FakeClock()
         self.registry = Registry()
         self.node = Node()
         self.delays: list[tuple[float, float]] = []
         self.follower = Follower(
-            self.registry, self.node, clock=self.clock, settings=RHYTHM, jitter=self.jitter
+            self.registry, self.node, clock=self.clock, settings=rhythm, jitter=self.jitter
         )
 
     def jitter(self, low: float, high: float) -> float:
@@ -199,7 +221,8 @@ async def test_a_change_that_follows_is_applied_without_a_question(scene: Scene)
 @pytest.mark.parametrize("store_id", ["a", "b"])
 async def test_a_change_that_does_not_follow_leads_to_one_question(scene: Scene, store_id: str):
     lists = scene.registry.lists
-    scene.registry.write(store_id=store_id, revision=6 if store_id == "a" else 1, tell=False)
+    revision, predecessor = (6, "") if store_id == "a" else (1, "a")
+    scene.registry.write(store_id=store_id, revision=revision, predecessor=predecessor, tell=False)
     scene.registry.change(NOTES)
     await scene.clock.settle()
     assert scene.node.snapshot == scene.registry.now
@@ -264,22 +287,92 @@ async def test_after_a_broken_stream_the_node_lists_everything_and_watches_from_
 
 
 @pytest.mark.requirement("sync:store-restored")
-async def test_another_store_is_taken_whatever_its_revision(scene: Scene):
+async def test_a_store_that_replaces_the_present_one_is_taken_whatever_its_revision(scene: Scene):
     scene.registry.write(revision=9)
     await scene.clock.settle()
-    scene.registry.write(store_id="b", revision=2, tell=False)
+    scene.registry.write(store_id="b", revision=2, predecessor="a", tell=False)
     scene.registry.break_off()
     await scene.clock.advance(2)
     assert scene.node.given == [9, 2]
     assert scene.registry.watched[-1] == ("b", 2)
 
 
-async def test_an_older_answer_of_the_same_store_is_not_taken(scene: Scene):
+@pytest.mark.requirement("sync:implausible")
+@pytest.mark.parametrize(
+    "offered", [{"revision": 8}, {"store_id": "b", "revision": 20}], ids=["older", "another"]
+)
+async def test_what_is_implausible_is_not_taken_until_somebody_says_so(
+    scene: Scene, offered: dict[str, Any]
+):
     scene.registry.write(revision=9)
     await scene.clock.settle()
-    scene.registry.write(revision=8, tell=False)
-    await scene.clock.advance(40)
+    scene.registry.write(**offered, tell=False)
+    await scene.clock.advance(100)
     assert scene.node.given == [9]
+    assert scene.follower.state == "degraded"
+    assert "restart this node" in (scene.follower.problem or "")
+    await scene.follower.accept()
+    await scene.clock.settle()
+    assert scene.node.given == [9, offered["revision"]]
+    assert (scene.follower.state, scene.node.snapshot) == ("ok", scene.registry.now)
+    await scene.clock.advance(10)
+    scene.registry.change(NOTES)
+    await scene.clock.settle()
+    assert scene.node.snapshot == scene.registry.now
+
+
+async def test_a_registry_that_is_right_again_is_followed_again(scene: Scene):
+    scene.registry.write(revision=9)
+    await scene.clock.settle()
+    good = scene.registry.now
+    scene.registry.write(store_id="b", tell=False)
+    await scene.clock.advance(40)
+    assert scene.follower.state == "degraded"
+    scene.registry.now = good
+    scene.registry.write(tell=False)
+    await scene.clock.advance(40)
+    assert (scene.follower.state, scene.node.given) == ("ok", [9, 10])
+
+
+async def test_an_answer_that_a_change_has_overtaken_is_neither_taken_nor_doubted(scene: Scene):
+    scene.registry.write(revision=9)
+    await scene.clock.settle()
+    scene.registry.held = asyncio.Event()
+    catching_up = asyncio.create_task(scene.follower.catch_up())
+    await scene.clock.settle()
+    scene.registry.change(NOTES)
+    await scene.clock.settle()
+    scene.registry.held.set()
+    await catching_up
+    assert (scene.follower.state, scene.node.given) == ("ok", [9, 10])
+
+
+@pytest.mark.requirement("sync:silence")
+async def test_a_watch_that_says_nothing_is_over_after_a_while():
+    scene = Scene(replace(RHYTHM, silence_seconds=25, poll_seconds=1_000))
+    async with scene.running():
+        await scene.clock.advance(15)
+        scene.registry.say(1)
+        await scene.clock.advance(24.9)
+        assert (len(scene.registry.watched), scene.follower.state) == (1, "ok")
+        scene.registry.down = True
+        await scene.clock.advance(0.2)
+        assert scene.follower.problem == "the registry has said nothing for 25 s"
+        await scene.clock.advance(2)
+        assert scene.follower.problem == "connection refused"
+        scene.registry.down = False
+        await scene.clock.advance(8)
+        assert (len(scene.registry.watched), scene.follower.state) == (2, "ok")
+
+
+@pytest.mark.requirement("sync:silence")
+async def test_a_silent_registry_is_noticed_with_the_usual_settings():
+    scene = Scene(SyncSettings())
+    scene.registry.write(revision=9)
+    async with scene.running():
+        scene.registry.held = asyncio.Event()
+        await scene.clock.advance(26)
+        assert scene.follower.state == "degraded"
 
 
 @pytest.mark.requirement("sync:ttl")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
-from collections.abc import Mapping
-from contextlib import suppress
+import tempfile
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.postgres.binaries import as_whom, command, own
@@ -122,6 +124,18 @@ class Cluster:
         pid = self._process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
         return [pid, *map(int, children.split())]
+
+
+@contextmanager
+def own_cluster(settings: Mapping[str, str] | None = None) -> Generator[Cluster, None, None]:
+    """Run a server of one's own, in a folder whose name is short enough for a socket's."""
+    folder = Path(tempfile.mkdtemp(prefix="bascule-pg-"))
+    cluster = Cluster(folder, settings)
+    try:
+        yield cluster.make().start()
+    finally:
+        cluster.kill()
+        shutil.rmtree(folder)
 
 
 def _lives(pid: int) -> bool:

@@ -17,8 +17,7 @@ import pytest
 
 from bascule.audit.verification import verify
 from bascule.auth.keys import derived
-from bascule.auth.token_store import KEY_NAME
-from bascule.auth.tokens import server_key
+from bascule.auth.server_key import KEY_NAME, server_key
 from bascule.testing.server import ScriptedServer, do
 from tests.asgi.caller import Answer
 from tests.doors.gateway.mcp_caller import WAYS, McpCaller, messages_of, opened, over_http

@@ -12,7 +12,9 @@ import fcntl
 import hashlib
 import hmac
 import os
+import re
 import secrets
+import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +35,8 @@ URL_FILE = "url"
 LOCK_FILE = "lock"
 _KEY_BYTES = 32
 _PURPOSE = b"bascule serves this data directory\0"
+#: The name of this process among those that share a PostgreSQL.
+REPLICA_FILE = "replica"
 #: What servers keep from one start to the next, a HOME for each of them.
 HOMES_FOLDER = "homes"
 
@@ -43,14 +47,21 @@ def served_alone(data_dir: Path) -> Generator[None]:
 
     The address of an owner that was killed is taken away first: it is not ours.
     """
-    path = data_dir / LOCK_FILE
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        _lock(descriptor, data_dir)
+    with unserved(data_dir) as descriptor:
         (data_dir / URL_FILE).unlink(missing_ok=True)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, secrets.token_bytes(_KEY_BYTES), 0)
         yield
+
+
+@contextmanager
+def unserved(data_dir: Path) -> Generator[int]:
+    """Let nobody serve a data directory meanwhile; refuse one that another process serves."""
+    path = data_dir / LOCK_FILE
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _lock(descriptor, data_dir)
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -117,3 +128,11 @@ def published(data_dir: Path, url: str) -> Generator[None]:
         yield
     finally:
         path.unlink(missing_ok=True)
+
+
+def replica_name(data_dir: Path) -> str:
+    """Return the name of a directory's process among replicas, made once and kept."""
+    path = data_dir / REPLICA_FILE
+    host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:48].strip(".-_") or "replica"
+    write_private(path, f"{host}-{secrets.token_hex(3)}\n".encode(), replace=False)
+    return path.read_text(encoding="utf-8").strip()

@@ -50,13 +50,13 @@ class LocalSource:
     async def snapshot(self, known: Snapshot | None = None) -> Snapshot:
         """Return everything at the newest revision; ``known`` itself if it is that."""
         view = self._service.view
-        if known is not None and (known.store_id, known.revision) == (view.store_id, view.revision):
+        if known is not None and known.position == view.position:
             return known
         return self._service.snapshot()
 
     async def watch(self, since: Snapshot) -> AsyncGenerator[SnapshotChange, None]:
         """Return the changes after a snapshot."""
-        events = await self._service.watch(since.revision, store_id=since.store_id)
+        events = await self._service.watch(since.position)
         return _changes(events, self._service.view.store_id)
 
     async def report(self, report: Report) -> None:
@@ -79,7 +79,7 @@ async def _changes(
         async for event in events:
             entries = event.entries if isinstance(event, Change) else ()
             records: Records = {(e.kind, e.id): e.stored and e.stored.record for e in entries}
-            yield SnapshotChange(store_id, event.revision, records)
+            yield SnapshotChange(store_id, event.revision, records, event.mark)
 
 
 class LocalNode:

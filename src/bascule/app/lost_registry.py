@@ -18,6 +18,10 @@ from bascule.errors import BasculeError
 UNSTARTED_FILE = "unstarted"
 
 
+#: There while a registry is being copied into a directory; what is in it is nobody's yet.
+UNFINISHED = "copying"
+
+
 class RegistryLost(BasculeError):
     """There are tokens, and not the registry that they are for."""
 
@@ -26,12 +30,19 @@ class RegistryLost(BasculeError):
 
 def refuse_lost_registry(data: Path, tokens: Sized) -> None:
     """Raise RegistryLost where a start would begin with an empty registry unasked."""
+    if (data / UNFINISHED).exists() and not _is_there(data / STORE_FILE):
+        raise RegistryLost(f"a copy into {data} was interrupted: begin it again, or remove {data}")
     if _is_there(data / STORE_FILE) or not tokens or (data / UNSTARTED_FILE).exists():
         return
     raise RegistryLost(
         f"{data} has tokens and no registry: {STORE_FILE} is missing or empty; put it back from a "
         "backup, or give --new-registry to begin with an empty one"
     )
+
+
+def has_registry(data: Path) -> bool:
+    """Say whether a directory has a registry of its own."""
+    return _is_there(data / STORE_FILE)
 
 
 def may_be_lost(data: Path) -> bool:

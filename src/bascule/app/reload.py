@@ -21,7 +21,8 @@ from bascule.asgi.parameters import flag
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry.copies import FileTurns
 from bascule.control.registry.loader import Loader
-from bascule.control.registry.service import RegistryService, Written
+from bascule.control.registry.service import RegistryService
+from bascule.control.registry.written import Written
 from bascule.errors import BasculeError
 from bascule.files.watch import changes
 from bascule.wire.api.addresses import RESCAN

@@ -16,9 +16,16 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, Struct, inspect
 
-from bascule.app.settings_tables import ChatSettings, GatewaySettings, LogSettings, NodeSection
+from bascule.app.settings_tables import (
+    ChatSettings,
+    GatewaySettings,
+    LogSettings,
+    NodeSection,
+    StoreSettings,
+)
 from bascule.audit.approval_settings import ApprovalSettings
 from bascule.audit.ledger_settings import LedgerSettings
+from bascule.db.dsn import dsn_problem, has_password
 from bascule.errors import InvalidRecord
 from bascule.files.scan import read_plain
 from bascule.model.backend import BackendRecord
@@ -40,6 +47,13 @@ HostName = Annotated[
         description="a host name or address without a port",
     ),
 ]
+ReplicaName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
+        description="a name of at most 63 letters, digits, points, dashes and underscores",
+    ),
+]
 Plain: TypeAlias = dict[str, JsonValue]
 Kind = Literal["text", "path", "number", "switch", "list", "pairs"]
 
@@ -55,6 +69,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     insecure: bool = False
     max_connections: Count = 512
     max_connections_without_token: Count = 64
+    replica: ReplicaName | None = None
 
     @property
     def beyond_loopback(self) -> bool:
@@ -96,6 +111,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     strict: bool = False
     agents: NonEmpty | None = None
     server: ServerSettings = ServerSettings()
+    store: StoreSettings = StoreSettings()
     mcp: McpSettings = McpSettings()
     node: NodeSection = NodeSection()
     chat: ChatSettings = ChatSettings()
@@ -130,7 +146,7 @@ _FLAGS = {"backends": "backend"} | {
     for name in (
         *("data_dir", "environment", "strict", "agents", "host", "port", "insecure"),
         *("tls_certificate", "tls_key", "registry_dir", "registry_file"),
-        *("log_level", "log_format"),
+        *("log_level", "log_format", "dsn"),
     )
 }
 _DESCRIPTION = inspect.type_info(Settings)
@@ -148,7 +164,7 @@ def _settings(table: inspect.Type, above: str = "") -> Iterator[Setting]:
         if isinstance(field.type, inspect.StructType):
             yield from _settings(field.type, f"{path}.")
         else:
-            name = re.sub(r"^(server|mcp)\.", "", path).replace(".", "_")
+            name = re.sub(r"^(server|store|mcp)\.", "", path).replace(".", "_")
             kind = _kind(path, field.type)
             yield Setting(path, kind, f"BASCULE_{name.upper()}", _FLAGS.get(name))
 
@@ -323,6 +339,7 @@ def _validated(
     clean = collect(_DESCRIPTION, plain, "", findings)
     settings = msgspec.convert(clean, Settings)  # what is broken stands at its default
     _check(settings, findings)
+    _check_store(settings.store, origins, findings)
     records = _backends(backends, findings, strict=settings.strict)
     if findings.problems:
         raise InvalidRecord([_located(problem, origins, file) for problem in findings.problems])
@@ -339,6 +356,21 @@ def _check(settings: Settings, findings: Findings) -> None:
         findings.problem("ledger.keep_days", "is more than ledger.max_days")
     if settings.approvals.hook_url is not None:
         _check_hook(settings.approvals.hook_url, settings.node.egress, findings)
+
+
+def _check_store(store: StoreSettings, origins: Mapping[str, str], findings: Findings) -> None:
+    for path, dsn in (("store.dsn", store.dsn), ("store.listen_dsn", store.listen_dsn)):
+        problem = None if dsn is None else dsn_problem(dsn)
+        if problem is not None:
+            findings.problem(path, problem)
+    if store.listen_dsn is not None and store.dsn is None:
+        findings.problem("store.listen_dsn", "needs store.dsn, whose server it leads to")
+    if origins.get("store.dsn", "").startswith("--") and has_password(store.dsn or ""):
+        findings.problem(
+            "store.dsn",
+            "has a password, which the list of processes shows: use BASCULE_DSN, the settings "
+            "file, or a file that PGPASSFILE names",
+        )
 
 
 def _check_hook(url: str, egress: tuple[str, ...], findings: Findings) -> None:

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct, convert
 from msgspec.structs import replace
 
 from bascule.loop.budgets import LoopSettings
+from bascule.model.server import NonEmpty
 from bascule.model.session import Count, Iterations
 from bascule.model.task import ToolOutput
 from bascule.node.settings import NodeSettings
@@ -18,6 +19,13 @@ LogForm = Literal["text", "json"]
 
 Seconds = Annotated[int, Meta(ge=1, le=86_400)]
 Bytes = Annotated[int, Meta(ge=1, le=1_073_741_824)]
+
+
+class StoreSettings(Struct, frozen=True, kw_only=True):
+    """The PostgreSQL that several processes share; without one, all is in the data directory."""
+
+    dsn: NonEmpty | None = None
+    listen_dsn: NonEmpty | None = None
 
 
 class LogSettings(Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What a process keeps on disk, opened in order: tokens, the ledger, the registry and its files."""
+"""What a process keeps, opened in order: tokens, the ledger, the registry and its files."""
 
 from __future__ import annotations
 
@@ -7,28 +7,30 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from bascule.app.backends import publish_backends
-from bascule.app.data_dir import STORE_FILE, process_mark, served_alone
+from bascule.app.backing import Backing, open_backing
+from bascule.app.data_dir import served_alone
 from bascule.app.demo_task import DemoTask
-from bascule.app.lost_registry import note_registry, refuse_lost_registry
+from bascule.app.local_node import NODE_NAME
 from bascule.app.reload import Reloading
 from bascule.app.settings import Settings
 from bascule.audit.approvals import Approvals, LedgerStore, MemoryStore
+from bascule.audit.journaled_ledger import JournaledLedger
 from bascule.audit.ledger import MemoryLedger
 from bascule.audit.log_lines import LoggedLedger
 from bascule.audit.parked_turns import LedgerTurns, MemoryTurns, ParkedTurns
-from bascule.audit.sqlite_ledger import SqliteLedger
-from bascule.auth.keys import derived
-from bascule.auth.token_store import KEY_NAME, open_tokens
-from bascule.auth.tokens import Tokens, server_key
+from bascule.auth.tokens import Tokens
 from bascule.control.envelope import OuterKey
-from bascule.control.registry.service import RegistryService, open_registry
-from bascule.control.registry.sqlite_store import SqliteStore
-from bascule.control.secrets import Secrets, open_secrets
+from bascule.control.registry.service import RegistryService
+from bascule.control.secrets import Secrets
 from bascule.model.task import TaskRecord
+
+if TYPE_CHECKING:
+    from bascule.db.postgres import Postgres
 
 
 class Demo(Struct, frozen=True):
@@ -52,8 +54,12 @@ class Stores:
     secrets: Secrets | None = None
     ledger: LoggedLedger | None = None
     #: The ledger on disk, if there is one.
-    kept: SqliteLedger | None = None
+    kept: JournaledLedger | None = None
     approvals: Approvals | None = None
+    #: The PostgreSQL that this process shares with others, if it does.
+    shared: Postgres | None = None
+    #: The name under which its node reports.
+    node: str = NODE_NAME
     #: Turns that wait for approval; in memory at the chat door where there is none.
     parked: ParkedTurns | None = None
 
@@ -66,34 +72,32 @@ class Stores:
 @asynccontextmanager
 async def open_stores(
     settings: Settings,
-    demo: Demo,
+    demo: Demo | None,
     problems: Callable[[Sequence[str]], None],
     *,
     new_registry: bool = False,
     secrets_key: OuterKey | None = None,
 ) -> AsyncGenerator[Stores, None]:
-    """Open what is in the data directory, and read the records into the registry."""
+    """Open what the settings name, and read the records into the registry."""
     data = Path(settings.data_dir)
     async with AsyncExitStack() as stack:
-        tokens = await stack.enter_async_context(open_tokens(data))
+        opened = stack.enter_async_context
+        backing = await opened(open_backing(settings, new_registry=new_registry))
+        tokens = await opened(backing.tokens())
         stack.enter_context(served_alone(data))
-        tokens.process = process_mark(data) or tokens.process
-        kept = await stack.enter_async_context(open_ledger(settings, data))
+        tokens.process = backing.process or tokens.process
+        kept = await opened(open_ledger(settings, backing, tokens.key_for("journal")))
         quiet = kept or MemoryLedger(limit=0)
         ledger = LoggedLedger(quiet, slow_call_ms=settings.log.slow_call_ms)
         tokens.note = quiet.note
-        if not new_registry:
-            refuse_lost_registry(data, await tokens.records())
-        folder = await asyncio.to_thread(demo.write, data)
-        task = DemoTask(demo.task, data, empty=demo.empty)
-        store = await SqliteStore(data / STORE_FILE).open()
-        note_registry(data)
-        service = await stack.enter_async_context(open_registry(store, reports=store.reports))
+        service = await opened(backing.registry(tokens, new=new_registry))
         service.note = quiet.note
-        secrets = await stack.enter_async_context(
-            open_secrets(data, key=secrets_key, note=ledger.note, records=service.snapshot)
-        )
-        approvals = await stack.enter_async_context(open_approvals(settings, kept, secrets))
+        if backing.shared is not None:
+            demo = None  # it is for one who tries things out
+        folder = None if demo is None else await asyncio.to_thread(demo.write, data)
+        task = None if demo is None else DemoTask(demo.task, data, empty=demo.empty)
+        secrets = await opened(backing.secrets(secrets_key, ledger.note, service.snapshot))
+        approvals = await opened(open_approvals(settings, kept, secrets))
         files = Reloading(service, settings, folder, problems)
         closed = settings.node.closed()
         if closed is not None:
@@ -101,9 +105,11 @@ async def open_stores(
         published = await publish_backends(service, settings.backends)
         if published.problems:
             problems(published.problems)
-        await task.adopt(service)
+        if task is not None:
+            await task.adopt(service)
         await files.start()
-        await task.make(service)
+        if task is not None:
+            await task.make(service)
         yield Stores(
             service=service,
             files=files,
@@ -112,26 +118,30 @@ async def open_stores(
             ledger=ledger,
             kept=kept,
             approvals=approvals,
+            shared=backing.shared,
+            node=backing.node,
             parked=parked_turns(settings, kept, secrets),
         )
 
 
 @asynccontextmanager
-async def open_ledger(settings: Settings, data: Path) -> AsyncGenerator[SqliteLedger | None, None]:
-    """Keep what happens in the ledger of the data directory, if that is wanted."""
+async def open_ledger(
+    settings: Settings, backing: Backing, key: bytes
+) -> AsyncGenerator[JournaledLedger | None, None]:
+    """Keep what happens in the ledger, if that is wanted; ``key`` is that of its journal."""
     if not settings.ledger.enabled:
         yield None
         return
-    key = derived(server_key(data / KEY_NAME), "journal")
-    kept = SqliteLedger(data, key=key, settings=settings.ledger)
-    await kept.open()
+    kept = await backing.ledger(key).open()
     try:
         yield kept
     finally:
         await kept.close()
 
 
-def parked_turns(settings: Settings, ledger: SqliteLedger | None, secrets: Secrets) -> ParkedTurns:
+def parked_turns(
+    settings: Settings, ledger: JournaledLedger | None, secrets: Secrets
+) -> ParkedTurns:
     """Keep turns beside the approvals that they wait for."""
     grace = float(settings.approvals.claim_seconds)
     if ledger is None:
@@ -141,7 +151,7 @@ def parked_turns(settings: Settings, ledger: SqliteLedger | None, secrets: Secre
 
 @asynccontextmanager
 async def open_approvals(
-    settings: Settings, ledger: SqliteLedger | None, secrets: Secrets
+    settings: Settings, ledger: JournaledLedger | None, secrets: Secrets
 ) -> AsyncGenerator[Approvals, None]:
     """Keep approvals in the ledger's database; without a ledger, for the life of the process."""
     store = MemoryStore() if ledger is None else LedgerStore(ledger, secrets.sealer())

@@ -58,6 +58,8 @@ _CODES = {
 _FIRST_ERROR = 400
 _INTERNAL = 500
 _BAD_GATEWAY = 502
+#: What passes by itself, and when to ask again.
+_PASSING = {"store_unavailable": {"Retry-After": "2"}}
 
 
 class Refused(BasculeError):
@@ -106,7 +108,8 @@ def error_response(error: Exception, scope: Scope) -> Response:
     refused = as_refused(error)
     if refused is None:
         return _internal(error, scope)
-    return _answer(refused.body, status_of(refused.code), refused.headers)
+    headers = {**_PASSING.get(refused.code, {}), **refused.headers}
+    return _answer(refused.body, status_of(refused.code), headers)
 
 
 def as_refused(error: Exception) -> Refused | None:

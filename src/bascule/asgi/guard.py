@@ -49,6 +49,8 @@ OPEN: Final[Open] = "open"
 #: The scope's name for what raises once the token of a request is no longer valid: an answer that
 #: goes on for long asks it again and again.
 STILL: Final = "still"
+#: The scope's name for what returns another value after every change of any token; None is unsure.
+TOKENS_STATE: Final = "tokens_state"
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 MAX_BODY_BYTES = 1024 * 1024
@@ -79,6 +81,10 @@ class Recaller(Protocol):
 
     async def still(self, token: str) -> Principal | None:
         """Return whose it is, or None, and do not take that for a use of it."""
+        ...
+
+    def state(self) -> object:
+        """Return what is another after every change of any token; None while unsure."""
         ...
 
 
@@ -232,6 +238,7 @@ class GuardedApp:
         self._confirms = confirms
         self._recall = verifier.recall if isinstance(verifier, Recaller) else None
         self._still = verifier.still if isinstance(verifier, Recaller) else verifier.verify
+        self._state = verifier.state if isinstance(verifier, Recaller) else _unsure
         #: Values of Host that were checked, of requests with a valid token.
         self._hosts: set[bytes] = set()
         self._series, self._numbers = secrets.token_hex(4), count(1)
@@ -267,6 +274,7 @@ class GuardedApp:
             if PERSON in head.fields and scope["principal"] is not None:
                 check_named(scope)
             scope[STILL] = partial(self._principal, scope["headers"], self._still)
+            scope[TOKENS_STATE] = self._state
             if SHOWN in scope and scope["principal"] is not None:
                 scope[SHOWN]()
             await self._endpoint(scope)(scope, receive, answer.send)
@@ -377,6 +385,10 @@ class GuardedApp:
         if principal is None:
             raise _unauthenticated("the token is not valid, has expired or was revoked")
         return principal
+
+
+def _unsure() -> None:
+    """Say that tokens may have changed."""
 
 
 def _at(scope: Scope, routes: Sequence[GuardedRoute]) -> Iterator[GuardedRoute]:

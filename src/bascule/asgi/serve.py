@@ -96,7 +96,8 @@ class Serving:
         return len(self._held)
 
     async def __aenter__(self) -> Serving:
-        listening = await self._bound()
+        exposed = self._tls is not None or self._insecure
+        listening = await bound(self._host, self._port, exposed=exposed)
         host, self.port = listening.getsockname()[:2]
         scheme = "http" if self._tls is None else "https"
         self.url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
@@ -130,37 +131,6 @@ class Serving:
             for connection in list(state.connections):
                 connection.transport.abort()
 
-    async def _bound(self) -> socket.socket:
-        """Return a bound socket, or say what is wrong with the address."""
-        family, address = await self._address()
-        if self._tls is None and not self._insecure and not _is_loopback(address[0]):
-            raise NeedsTls(
-                f"{self._host} can be reached from other machines: give a certificate and key, "
-                "or allow plain HTTP"
-            )
-        # The protocol is named so that asyncio, which looks at it, turns Nagle's delay off.
-        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-        except OSError as error:
-            listening.close()
-            raise CannotServe(f"cannot listen on {self._host}:{self._port}: {error}") from error
-        listening.settimeout(0)
-        return listening
-
-    async def _address(self) -> tuple[int, tuple[Any, ...]]:
-        if not self._host:
-            raise CannotServe("give an address to listen on")
-        loop = asyncio.get_running_loop()
-        try:
-            found = await loop.getaddrinfo(
-                self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )
-        except OSError as error:
-            raise CannotServe(f"{self._host} is not an address of this machine: {error}") from error
-        return found[0][0], found[0][4]
-
     def _config(self) -> Config:
         context = None if self._tls is None else self._tls.context()
         own = {
@@ -185,6 +155,40 @@ class Serving:
             server_header=False,
             ssl_context_factory=None if context is None else partial(_given, context),
         )
+
+
+async def bound(host: str, port: int, *, exposed: bool) -> socket.socket:
+    """Return a bound socket, or raise CannotServe with what is wrong with the address.
+
+    Where others than this machine's users reach it, it must be ``exposed``: on purpose.
+    """
+    family, address = await _address(host, port)
+    if not exposed and not _is_loopback(address[0]):
+        raise NeedsTls(
+            f"{host} can be reached from other machines: give a certificate and key, or allow "
+            "plain HTTP"
+        )
+    # The protocol is named so that asyncio, which looks at it, turns Nagle's delay off.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except OSError as error:
+        listening.close()
+        raise CannotServe(f"cannot listen on {host}:{port}: {error}") from error
+    listening.settimeout(0)
+    return listening
+
+
+async def _address(host: str, port: int) -> tuple[int, tuple[Any, ...]]:
+    if not host:
+        raise CannotServe("give an address to listen on")
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise CannotServe(f"{host} is not an address of this machine: {error}") from error
+    return found[0][0], found[0][4]
 
 
 def _given(context: ssl.SSLContext, *_: object) -> ssl.SSLContext:

@@ -8,22 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from bascule.asgi.guard import GuardedRoute, route
 from bascule.asgi.json import json_response
 from bascule.auth.identity import Principal
+from bascule.model.snapshot import Position
 from bascule.wire.api.addresses import IDENTITY
 from bascule.wire.api.tokens import Identity
-
-
-class Position(Struct, frozen=True):
-    """Where a registry stands."""
-
-    store_id: str
-    revision: int
 
 
 def identity_route(position: Callable[[], Position], serves: Sequence[str] = ()) -> GuardedRoute:
@@ -43,6 +36,7 @@ def identity_route(position: Callable[[], Position], serves: Sequence[str] = ())
             acts_for_users=who.acts_for_users,
             permissions=who.permissions,
             serves=tuple(serves),
+            mark=at.mark,
         )
         return json_response(shown)
 

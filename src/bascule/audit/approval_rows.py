@@ -1,8 +1,7 @@
-"""Where approvals are kept: in memory, or in ``ledger.db``, where the chain is."""
+"""Where approvals are kept: in memory, or in the ledger's database, where the chain is."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
@@ -13,8 +12,9 @@ from msgspec import Struct
 from bascule.audit.approval_steps import digest_of
 from bascule.audit.event_bytes import event_bytes
 from bascule.audit.events import ApprovalMoved, CallIntent
-from bascule.audit.ledger_file import append
+from bascule.audit.ledger_file import FILE, Tables, append
 from bascule.clock import Clock
+from bascule.db.statements import Statements
 from bascule.model.approval import STEPS, Approval, ApprovalState, ExactCall, Shown
 
 _decode = msgspec.json.Decoder(Approval).decode
@@ -169,17 +169,24 @@ def _same_tool(one: ExactCall, other: ExactCall) -> bool:
 
 
 class SqlRows:
-    """The approvals of ``ledger.db`` in one transaction."""
+    """The approvals of the ledger's database in one transaction."""
 
     def __init__(
-        self, connection: sqlite3.Connection, sealer: Sealer, date: Date, journal: str
+        self,
+        statements: Statements,
+        sealer: Sealer,
+        date: Date,
+        journal: str,
+        tables: Tables = FILE,
     ) -> None:
-        self._connection = connection
+        self._statements = statements
         self._sealer = sealer
         self._journal = journal
+        self._tables = tables
         self._meta = dict(
-            connection.execute(
-                "SELECT key, value FROM meta WHERE key IN (?, ?)", (_MOVED_AT, _STEPS)
+            statements.execute(
+                f"SELECT key, value FROM {tables.meta} WHERE key IN (?, ?)",  # noqa: S608 - a constant
+                (_MOVED_AT, _STEPS),
             )
         )
         self.now = date.now(float(self._meta.get(_MOVED_AT, 0)))
@@ -188,6 +195,8 @@ class SqlRows:
         self.number = 0
         self.steps = int(self._meta.get(_STEPS, 0))
         self.forgot = False
+        #: How many had to end, because the ledger is another one now.
+        self.voided = 0
         #: What this step has moved.
         self.moved: list[Approval] = []
         self._bodies: list[bytes] = []
@@ -206,7 +215,7 @@ class SqlRows:
         else:
             journal = self._journal if approval.state == "claimed" else None
             body = msgspec.json.encode(approval)
-            self._connection.execute(
+            self._statements.execute(
                 "UPDATE approvals SET state = ?, expires_at = ?, moved_at = ?, journal = ?, "
                 "body = ? WHERE id = ?",
                 (approval.state, approval.expires_at, self.now, journal, body, approval.id),
@@ -214,13 +223,13 @@ class SqlRows:
         if approval.state not in STEPS:
             self.forgot = True
             query = "DELETE FROM approval_contents WHERE id = ?"
-            self._connection.execute(query, (approval.id,))
+            self._statements.execute(query, (approval.id,))
         self.moved.append(approval)
         self.steps += 1
 
     def _add(self, approval: Approval, asked: Shown) -> None:
         call = approval.call
-        self._connection.execute(
+        self._statements.execute(
             "INSERT INTO approvals VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?)",
             (
                 approval.id,
@@ -243,23 +252,27 @@ class SqlRows:
         """Add what happened to the chain, and note the time; last of all."""
         if not self.moved:
             return
-        self.number = append(self._connection, [(0, 0, body) for body in self._bodies])
-        self._connection.execute(
-            "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?), (?, ?)",
+        self.number = append(
+            self._statements, [(0, 0, body) for body in self._bodies], self._tables
+        )
+        self._tables.ring(self._statements)
+        self._statements.execute(
+            f"INSERT INTO {self._tables.meta} (key, value) VALUES (?, ?), (?, ?)"  # noqa: S608 - a constant
+            " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
             (_MOVED_AT, repr(self.now), _STEPS, str(self.steps)),
         )
 
     def _keep(self, id: str, shown: Shown) -> None:
         plain = len(shown.arguments).to_bytes(8) + shown.arguments + shown.definition
         query = "INSERT INTO approval_contents (id, sealed) VALUES (?, ?)"
-        self._connection.execute(query, (id, self._sealer.seal(id, plain)))
+        self._statements.execute(query, (id, self._sealer.seal(id, plain)))
 
     def pending_of(self, token_id: str) -> int:
         query = "SELECT count(*) FROM approvals WHERE state = 'pending' AND token_id = ?"
-        return int(self._connection.execute(query, (token_id,)).fetchone()[0])
+        return int(self._statements.execute(query, (token_id,)).fetchone()[0])
 
     def denials(self, call: ExactCall, since: float) -> int:
-        found = self._connection.execute(
+        found = self._statements.execute(
             "SELECT count(*) FROM approvals WHERE asker = ? AND server_id = ? AND tool_name = ? "
             "AND moved_at > ? AND state = 'denied'",
             (digest_of(call.asker), call.server_id, call.tool_name, since),
@@ -288,7 +301,7 @@ class SqlRows:
     def shown(self, id: str) -> Shown | None:
         """Return what is shown of a question, while that is kept and can be read."""
         query = "SELECT sealed FROM approval_contents WHERE id = ?"
-        found = self._connection.execute(query, (id,)).fetchone()
+        found = self._statements.execute(query, (id,)).fetchone()
         plain = None if found is None else self._sealer.unseal(id, found[0])
         if plain is None:
             return None
@@ -312,7 +325,7 @@ class SqlRows:
             conditions.append("(asked_at, id) < (?, ?)")
             values += wanted.before
         where = f"WHERE {' AND '.join(conditions)} ORDER BY asked_at DESC, id DESC"
-        rows = self._connection.execute(f"SELECT body FROM approvals {where}", values)  # noqa: S608 - names of columns
+        rows = self._statements.execute(f"SELECT body FROM approvals {where}", values)  # noqa: S608 - names of columns
         found: list[Approval] = []
         for (body,) in rows:
             approval = _decode(body)
@@ -325,12 +338,12 @@ class SqlRows:
     def forget(self, before: float) -> int:
         """Remove what came to its end before then; return how many."""
         query = "DELETE FROM approvals WHERE state NOT IN (?, ?) AND moved_at < ?"
-        return self._connection.execute(query, (*_OPEN, before)).rowcount
+        return self._statements.execute(query, (*_OPEN, before)).rowcount
 
     def _one(self, where: str, *values: object) -> Approval | None:
         found = self._all(where, *values)
         return found[0] if found else None
 
     def _all(self, where: str, *values: object) -> list[Approval]:
-        rows = self._connection.execute(f"SELECT body FROM approvals {where}", values)  # noqa: S608 - constants
+        rows = self._statements.execute(f"SELECT body FROM approvals {where}", values)  # noqa: S608 - constants
         return [_decode(body) for (body,) in rows.fetchall()]

@@ -1,14 +1,13 @@
 """Approvals: questions that wait for somebody, and answers that are used once.
 
 ``Approvals`` is what the bridge asks and what people decide by; where they are kept is a store, in
-memory or in ``ledger.db``. Each step is one transaction there, with its row of the chain.
+memory or in the ledger's database. Each step is one transaction there, with its row of the chain.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Coroutine, Sequence
 from contextlib import suppress
@@ -18,14 +17,14 @@ from bascule.audit import approval_steps as steps
 from bascule.audit.approval_rows import ApprovalFilter, Date, MemoryRows, Sealer, SqlRows
 from bascule.audit.approval_settings import ApprovalSettings
 from bascule.audit.approval_steps import ApprovalRefused, Decision
-from bascule.audit.epoch import Epoch
 from bascule.audit.events import LeavingCall
+from bascule.audit.journaled_ledger import JournaledLedger
 from bascule.audit.ledger import LedgerUnavailable
 from bascule.audit.ledger_file import writing
-from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.errors import StoreUnavailable
 from bascule.db.group import Group
+from bascule.db.statements import Statements
 from bascule.errors import BasculeError, BudgetExceeded, OutcomeUnknown
 from bascule.model.approval import (
     STEPS,
@@ -76,6 +75,10 @@ class ApprovalStore(Protocol):
         """Refuse a call that may not leave now, as the ledger would."""
         ...
 
+    def on_news(self, ring: Callable[[], None]) -> None:
+        """Call a function when others have made steps, as far as that is heard of."""
+        ...
+
 
 class MemoryStore:
     """Approvals of this process alone."""
@@ -100,32 +103,27 @@ class MemoryStore:
     def refuse(self, leaving: LeavingCall) -> None:
         """Refuse nothing."""
 
+    def on_news(self, ring: Callable[[], None]) -> None:
+        """Hear of nothing: there are no others."""
+
 
 class LedgerStore:
     """Approvals in the ledger's database, each step with its row of the chain."""
 
-    def __init__(self, ledger: SqliteLedger, sealer: Sealer, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, ledger: JournaledLedger, sealer: Sealer, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self._ledger = ledger
         self._sealer = sealer
         self._date = Date(clock)
-        self._group: Group[sqlite3.Connection] = Group(ledger.database)
-        self._epoch = Epoch(ledger.database.path)
+        self._group: Group[Statements] = Group(ledger.database)
+        self._epoch = ledger.epoch()
         self._forgot = False
-        #: The connection that overwrites what it deletes.
-        self._prepared: sqlite3.Connection | None = None
 
     async def open(self) -> LedgerStore:
         """Void what is open if the ledger was restored or copied."""
 
-        def begin(rows: SqlRows, connection: sqlite3.Connection) -> int:
-            if not self._epoch.renew(connection, rows.steps):
-                return 0
-            reason = "the ledger was restored from a copy, or copied"
-            return len(steps.void_all(rows, reason))
-
-        voided = await self._write(begin)
-        if voided:
-            logger.warning("%d approvals are void: the ledger is another file now", voided)
+        await self._write(lambda _: None, opening=True)
         return self
 
     def close(self) -> None:
@@ -134,12 +132,12 @@ class LedgerStore:
 
     async def step(self, work: Callable[[AnyRows], T]) -> T:
         """Run a step; those that come together share a commit."""
-        return await self._write(lambda rows, _: work(rows))
+        return await self._write(work)
 
     async def read(self, work: Callable[[AnyRows], T]) -> T:
         """Look at one state of the rows."""
         try:
-            return await self._ledger.database.read(lambda connection: work(self._rows(connection)))
+            return await self._ledger.database.read(lambda found: work(self._rows(found)))
         except StoreUnavailable as error:
             logger.warning("approvals cannot be read: %s", error)
             raise LedgerUnavailable("approvals cannot be read now; see the log") from None
@@ -154,13 +152,16 @@ class LedgerStore:
         """Refuse a call that may not leave now, as the ledger would."""
         self._ledger.refuse(leaving)
 
-    async def _write(self, work: Callable[[SqlRows, sqlite3.Connection], T]) -> T:
-        def run(connection: sqlite3.Connection) -> tuple[T, SqlRows]:
-            if connection is not self._prepared:
-                connection.execute("PRAGMA secure_delete = ON").fetchall()
-                self._prepared = connection
-            rows = self._rows(connection)
-            result = work(rows, connection)
+    def on_news(self, ring: Callable[[], None]) -> None:
+        """Call a function when another replica has made steps."""
+        self._ledger.bells.append(ring)
+
+    async def _write(self, work: Callable[[SqlRows], T], *, opening: bool = False) -> T:
+        def run(statements: Statements) -> tuple[T, SqlRows]:
+            rows = self._rows(statements)
+            if (opening or self._epoch.always) and self._epoch.renew(statements, rows.steps):
+                rows.voided = len(steps.void_all(rows, self._epoch.reason))
+            result = work(rows)
             rows.finish()
             return result, rows
 
@@ -174,13 +175,16 @@ class LedgerStore:
             self._ledger.note_added(rows.number)
         return result
 
-    def _rows(self, connection: sqlite3.Connection) -> SqlRows:
-        return SqlRows(connection, self._sealer, self._date, self._ledger.journal_id)
+    def _rows(self, statements: Statements) -> SqlRows:
+        ledger = self._ledger
+        return SqlRows(statements, self._sealer, self._date, ledger.journal_id, ledger.tables)
 
     def _done(self, rows: SqlRows) -> None:
-        """On the writer's thread, right after the commit."""
+        """Right after the commit, whoever still waits for it."""
+        if rows.voided:
+            logger.warning("%d approvals are void: %s", rows.voided, self._epoch.reason)
         self._forgot = self._forgot or rows.forgot
-        if rows.moved:
+        if rows.moved or self._epoch.always:
             self._epoch.mark(rows.steps)
 
 
@@ -206,6 +210,9 @@ class Approvals:
         self._stopping = False
         #: Says which tokens there are, where questions of others are to be taken back.
         self.living: Callable[[], Awaitable[Container[str]]] | None = None
+        #: How often others were heard to have made steps.
+        self.heard = 0
+        store.on_news(self._hear)
 
     # --- the bridge's side
 
@@ -425,11 +432,19 @@ class Approvals:
         for approval in moved:
             self._tell(approval)
         if moved:
-            self._moved.set()
-            self._moved = asyncio.Event()
+            self._wake()
         if isinstance(result, _REFUSALS):
             raise result
         return result
+
+    def _hear(self) -> None:
+        """Have those who wait look again: somebody elsewhere has made a step."""
+        self.heard += 1
+        self._wake()
+
+    def _wake(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
 
     def _tell(self, approval: Approval) -> None:
         if approval.state != "pending":

@@ -37,13 +37,17 @@ Columns: TypeAlias = tuple[object, ...]
 
 
 class Row(Struct, frozen=True, gc=False):
-    """One event in the ledger: its number, and its journal and place there (0: none)."""
+    """One event in the ledger: its number, and its journal and place there (0: none).
+
+    ``chain`` is the id of its chain, where there are several.
+    """
 
     number: int
     journal: int
     place: int
     event: bytes
     hash: bytes
+    chain: str = ""
 
 
 def link(before: bytes, number: int, journal: int, place: int, event: bytes) -> bytes:

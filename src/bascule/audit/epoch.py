@@ -11,11 +11,12 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import sqlite3
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from bascule.audit.ledger import LedgerUnavailable
+from bascule.db.statements import Statements
 
 NAME = "ledger.epoch"
 STEPS_NAME = "ledger.steps"
@@ -23,8 +24,32 @@ _KEY = "epoch"
 _STEPS = re.compile(rb"([0-9]{20}) ([0-9]{20})\n")
 
 
-class Epoch:
-    """What is known of one ``ledger.db`` outside of it. Used on the thread of that database."""
+class Epoch(Protocol):
+    """What is known of a ledger's database outside of it. Used inside its transactions."""
+
+    #: Why everything open is void in another epoch.
+    reason: str
+    #: Whether the database may become another one while it is open.
+    always: bool
+
+    def renew(self, statements: Statements, steps: int) -> bool:
+        """Begin another epoch where the database is not what it was; say if one was before it."""
+        ...
+
+    def mark(self, steps: int) -> None:
+        """Take notice, after a commit, of how many steps there are now."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the marks. Any number of times."""
+        ...
+
+
+class FileEpoch:
+    """What is known of one ``ledger.db``: it is another only when it is opened."""
+
+    reason = "the ledger was restored from a copy, or copied"
+    always = False
 
     def __init__(self, database: Path) -> None:
         self._database = database
@@ -33,18 +58,18 @@ class Epoch:
         self._inode = self._steps = 0
         self._file: int | None = None
 
-    def renew(self, connection: sqlite3.Connection, steps: int) -> bool:
+    def renew(self, statements: Statements, steps: int) -> bool:
         """Begin another epoch where the file is not what it was; say whether there was one before.
 
         Raise LedgerUnavailable where that cannot be written down.
         """
-        found = connection.execute("SELECT value FROM meta WHERE key = ?", (_KEY,)).fetchone()
+        found = statements.execute("SELECT value FROM meta WHERE key = ?", (_KEY,)).fetchone()
         self._inode, self._steps = self._database.stat().st_ino, steps
         if found is not None and found[0] == self._identity() and self._has_made(steps):
             return False
         self._begin()
         query = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
-        connection.execute(query, (_KEY, self._identity()))
+        statements.execute(query, (_KEY, self._identity()))
         self.mark(steps)  # while no other process can look: it would begin another one
         return found is not None
 

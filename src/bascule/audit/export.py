@@ -10,14 +10,18 @@ from msgspec import Struct
 from bascule.audit.chain import Row
 
 
-class ExportedRow(Struct, frozen=True):
-    """A row as text: its hash in hexadecimal digits, and the event's JSON as it is stored."""
+class ExportedRow(Struct, frozen=True, omit_defaults=True):
+    """A row as text: its hash in hexadecimal digits, and the event's JSON as it is stored.
+
+    ``chain`` is the id of its chain, where the ledger has several.
+    """
 
     number: int
     journal: int
     place: int
     hash: str
     body: str
+    chain: str = ""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -27,7 +31,8 @@ _decoder = msgspec.json.Decoder(ExportedRow)
 def export_row(row: Row) -> bytes:
     """Return the line of a row, without its end."""
     body = row.event.decode(errors="replace")  # an event is UTF-8: one that is not was changed
-    return _encode(ExportedRow(row.number, row.journal, row.place, row.hash.hex(), body))
+    digest = row.hash.hex()
+    return _encode(ExportedRow(row.number, row.journal, row.place, digest, body, row.chain))
 
 
 def rows_of_export(lines: Iterable[bytes]) -> Iterator[Row | None]:
@@ -40,8 +45,7 @@ def rows_of_export(lines: Iterable[bytes]) -> Iterator[Row | None]:
 def _row(line: bytes) -> Row | None:
     try:
         found = _decoder.decode(line)
-        return Row(
-            found.number, found.journal, found.place, found.body.encode(), bytes.fromhex(found.hash)
-        )
+        digest, event = bytes.fromhex(found.hash), found.body.encode()
+        return Row(found.number, found.journal, found.place, event, digest, found.chain)
     except (msgspec.DecodeError, ValueError):
         return None

@@ -218,12 +218,19 @@ class Journal:
 class JournalReader:
     """Reads a journal line by line, while it is written or after, and believes no line unseen.
 
-    ``after`` is the last place that is known already, ``segment`` the one where that was. Of a
-    journal of this process no more is read than was written as a whole.
+    ``after`` is the last place that is known already, ``segment`` the one where that was, or with a
+    ``gap`` a later one. Of a journal of this process no more is read than was written as a whole.
     """
 
     def __init__(
-        self, folder: Path, journal: str | Journal, root: bytes, *, segment: int = 1, after: int = 0
+        self,
+        folder: Path,
+        journal: str | Journal,
+        root: bytes,
+        *,
+        segment: int = 1,
+        after: int = 0,
+        gap: bool = False,
     ) -> None:
         self._writing = journal if isinstance(journal, Journal) else None
         self.id = journal.id if isinstance(journal, Journal) else journal
@@ -234,7 +241,7 @@ class JournalReader:
         self.after = after
         self._keys = SegmentKeys(root, self.id)
         self._file: int | None = None
-        self._skipped = False
+        self._skipped = gap
         self._begin()
 
     def _begin(self) -> None:

@@ -6,7 +6,7 @@ import sqlite3
 
 from bascule.audit.chain import Row
 from bascule.audit.findings import Problems
-from bascule.audit.ledger_file import base
+from bascule.audit.ledger_file import FILE
 from bascule.audit.row_walk import RowWalk, stored_rows
 from bascule.db.sqlite import quick_check
 
@@ -58,5 +58,5 @@ def _start(connection: sqlite3.Connection) -> Row:
     """Return the row to begin after, of which only number and hash count."""
     checkpoint = connection.execute(_LAST_CHECKPOINT).fetchone()
     later = connection.execute(_LATE_ROW, (MOST_ROWS,)).fetchone()
-    number, digest = max(found for found in (base(connection), checkpoint, later) if found)
+    number, digest = max(found for found in (FILE.base(connection), checkpoint, later) if found)
     return Row(number, 0, 0, b"", digest)

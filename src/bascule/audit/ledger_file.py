@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
+from functools import cache
 
-from bascule.audit.chain import GENESIS, SEARCHED, columns, link
+from bascule.audit.chain import GENESIS, SEARCHED, Columns, columns, link
 from bascule.audit.ledger import LedgerUnavailable
 from bascule.db.errors import StoreUnavailable
 from bascule.db.private_files import KeyUnusable
-from bascule.db.sqlite import Database, Migration
+from bascule.db.sqlite import Migration, give_back
+from bascule.db.statements import Statements, Transactions
 
 logger = logging.getLogger("bascule.approvals")
 FILE_NAME = "ledger.db"
 #: Where anchors go unless ``ledger.anchor_file`` says where.
 ANCHORS_NAME = "ledger.anchors"
-_NAMES = ("number", "journal", "place", "hash", "body", *SEARCHED)
 #: Rows of one statement: SQLite works on all of them while the interpreter does something else.
 _TOGETHER = 100
 MIGRATIONS: tuple[Migration, ...] = (
@@ -70,56 +71,163 @@ MIGRATIONS: tuple[Migration, ...] = (
 )
 
 
-def tip(connection: sqlite3.Connection) -> tuple[int, bytes]:
+class Tables:
+    """Where the rows of a chain are, and what its database says in words of its own.
+
+    These are the ones of ``ledger.db``, which has one chain.
+    """
+
+    events = "events"
+    checkpoints = "checkpoints"
+    journals = "journals"
+    meta = "meta"
+    #: The column of events with the number that a row has in its chain.
+    number = "number"
+    #: Which rows of these tables are the chain's, and the id of an event's chain.
+    mine = "true"
+    chain = "''"
+    #: What a row is told, before what all rows have.
+    leading: tuple[str, ...] = ("number",)
+
+    def lead(self, statements: Statements, number: int, count: int) -> Iterable[Sequence[object]]:
+        """Yield what each of so many rows after a number is told first."""
+        return ((number + 1 + more,) for more in range(count))
+
+    def note_appended(self, number: int, digest: bytes) -> None:
+        """Take notice of the last row that was added."""
+
+    def ring(self, statements: Statements) -> None:
+        """Tell other processes that approvals moved, where they can hear."""
+
+    def columns(self, event: bytes) -> Columns:
+        """Return what can be searched for of an event, as its row has it."""
+        return columns(event)
+
+    def column(self, value: object) -> object:
+        """Return a value that is searched for, as a column has it."""
+        return value
+
+    def searched(self, statements: Statements) -> str:
+        """Return the columns for searching; a file of an older form has fewer."""
+        found = statements.execute("SELECT name FROM pragma_table_info('events')")
+        there = {name for [name] in found}
+        return ", ".join(name if name in there else "NULL" for name in SEARCHED)
+
+    def ledger_id(self, statements: Statements) -> str | None:
+        """Return the id that anchors name."""
+        query = "SELECT value FROM meta WHERE key = 'ledger_id'"
+        [found] = statements.execute(query).fetchone() or [None]
+        return found
+
+    def base(self, statements: Statements) -> tuple[int, bytes]:
+        """Return the number and the hash of the last row that was cut off the front."""
+        found = dict(statements.execute("SELECT key, value FROM meta WHERE key LIKE 'base_%'"))
+        digest = bytes.fromhex(found.get("base_hash", GENESIS.hex()))
+        return int(found.get("base_number", 0)), digest
+
+    def bounds(self, statements: Statements) -> tuple[int, int]:
+        """Return the last number that was ever cut off, and the last of all, as readers count."""
+        return self.base(statements)[0], tip(statements, self)[0]
+
+    def first(self, statements: Statements) -> int:
+        """Return the number from which on there are rows, as readers count."""
+        return self.base(statements)[0] + 1
+
+    def add_checkpoint(self, statements: Statements, values: Sequence[object]) -> None:
+        """Keep a checkpoint: number, tip, time and lines."""
+        query = "INSERT INTO checkpoints (number, tip, made_at, anchor) VALUES (?, ?, ?, ?)"
+        statements.execute(query, values)
+
+    def cutting(self, statements: Statements, last: int) -> None:
+        """Take notice that the rows up to one are about to go."""
+
+    def cut(self, statements: Statements, last: int, tip: bytes) -> None:
+        """Note that the rows up to one were cut off, and give their room back."""
+        statements.execute(
+            "INSERT INTO meta VALUES (?, ?), (?, ?)"
+            " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            ("base_number", str(last), "base_hash", tip.hex()),
+        )
+        give_back(statements)
+
+    def used_bytes(self, statements: Statements) -> int:
+        """Return how many bytes are in use, without the pages that wait to be given back."""
+        size, pages, free = (
+            statements.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_size", "page_count", "freelist_count")
+        )
+        return size * (pages - free)
+
+    def is_live(self, journal: str) -> str:
+        """Return the condition that the process of a journal lives; its id is an expression."""
+        return f"is_live(coalesce({journal}, ''))"
+
+    def by(self, index: str | None) -> str:
+        """Return the way through the events: by an index, or in the order of their numbers."""
+        return "NOT INDEXED" if index is None else f"INDEXED BY events_{index}"
+
+
+FILE = Tables()
+
+
+def tip(statements: Statements, tables: Tables = FILE) -> tuple[int, bytes]:
     """Return the number and the hash of the last row; ask inside the transaction that adds."""
-    found = connection.execute(
-        "SELECT number, hash FROM events ORDER BY number DESC LIMIT 1"
+    number = tables.number
+    found = statements.execute(
+        f"SELECT {number}, hash FROM {tables.events} WHERE {tables.mine}"  # noqa: S608 - constants
+        f" ORDER BY {number} DESC LIMIT 1"
     ).fetchone()
-    return base(connection) if found is None else found
+    return tables.base(statements) if found is None else found
 
 
-def base(connection: sqlite3.Connection) -> tuple[int, bytes]:
-    """Return the number and the hash of the last row that was cut off the front."""
-    found = dict(connection.execute("SELECT key, value FROM meta WHERE key LIKE 'base_%'"))
-    return int(found.get("base_number", 0)), bytes.fromhex(found.get("base_hash", GENESIS.hex()))
-
-
-def hash_of(connection: sqlite3.Connection, number: int) -> bytes | None:
+def hash_of(statements: Statements, number: int, tables: Tables = FILE) -> bytes | None:
     """Return the hash of a row: None for one that was cut off, nothing for one that is missing."""
-    found = connection.execute("SELECT hash FROM events WHERE number = ?", (number,)).fetchone()
+    found = statements.execute(
+        f"SELECT hash FROM {tables.events} WHERE {tables.mine} AND {tables.number} = ?",  # noqa: S608 - constants
+        (number,),
+    ).fetchone()
     if found is not None:
         return found[0]
-    cut, digest = base(connection)
+    cut, digest = tables.base(statements)
     return digest if number == cut else None if number < cut else b""
 
 
-def append(connection: sqlite3.Connection, events: Iterable[tuple[int, int, bytes]]) -> int:
+def append(
+    statements: Statements, events: Iterable[tuple[int, int, bytes]], tables: Tables = FILE
+) -> int:
     """Add events (journal, place, bytes) to the end of the chain; return the last number."""
-    number, before = tip(connection)
+    number, before = tip(statements, tables)
+    added = list(events)
     values: list[object] = []
-    for journal, place, event in events:
+    rows = 0
+    leads = tables.lead(statements, number, len(added))
+    for lead, (journal, place, event) in zip(leads, added, strict=True):
         number += 1
         before = link(before, number, journal, place, event)
-        values += number, journal, place, before, event
-        values += columns(event)
-        if len(values) == _TOGETHER * len(_NAMES):
-            connection.execute(_INSERT, values)
-            values.clear()
-    if values:
-        connection.execute(_insert(len(values) // len(_NAMES)), values)
+        values += *lead, journal, place, before, event
+        values += tables.columns(event)
+        rows += 1
+        if rows == _TOGETHER:
+            statements.execute(_insert(tables, rows), values)
+            values, rows = [], 0
+    if rows:
+        statements.execute(_insert(tables, rows), values)
+    tables.note_appended(number, before)
     return number
 
 
-def _insert(rows: int) -> str:
-    marks = f"({', '.join('?' * len(_NAMES))})"
-    return f"INSERT INTO events ({', '.join(_NAMES)}) VALUES {', '.join([marks] * rows)}"  # noqa: S608 - constants
-
-
-_INSERT = _insert(_TOGETHER)
+@cache
+def _insert(tables: Tables, rows: int) -> str:
+    names = (*tables.leading, "journal", "place", "hash", "body", *SEARCHED)
+    marks = f"({', '.join('?' * len(names))})"
+    return (
+        f"INSERT INTO {tables.events} ({', '.join(names)})"  # noqa: S608 - constants
+        f" VALUES {', '.join([marks] * rows)}"
+    )
 
 
 @contextmanager
-def writing(database: Database, what: str) -> Generator[None]:
+def writing(database: Transactions, what: str) -> Generator[None]:
     """Raise LedgerUnavailable where a write fails: the log says why, callers are told no path."""
     try:
         yield

@@ -7,7 +7,7 @@ Prometheus' client is imported when somebody looks. Names, labels and bounds: do
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
@@ -168,6 +168,8 @@ class Metrics:
         self._approvals: dict[str, int] = {}
         #: The ledger whose state is shown, if there is one.
         self.ledger: LedgerState | None = None
+        #: Why the process is degraded, by code; looked at when figures are asked for.
+        self.degraded: tuple[str, ...] = ()
         #: The gateway whose state is shown, if there is one.
         self.gateway: GatewayState | None = None
         self._servers: dict[str, ServerStats] = {}
@@ -304,6 +306,7 @@ class Metrics:
             ("state",),
             {(state,): n for state, n in tuple(self._approvals.items())},
         )
+        yield _degraded_family(self.degraded)
         yield from _chat_families(self._chat)
         yield from () if self.ledger is None else _ledger_families(self.ledger)
         yield from () if self.gateway is None else _gateway_families(self.gateway)
@@ -429,6 +432,16 @@ def _counter(
     family = kind(name, text, labels=labels)
     for key, value in values.items():
         family.add_metric(key, value)
+    return family
+
+
+def _degraded_family(reasons: Iterable[str]) -> Metric:
+    from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415 -- as above
+
+    text = "1 for each reason why the process is degraded."
+    family = GaugeMetricFamily("mcp_degraded", text, labels=("reason",))
+    for reason in reasons:
+        family.add_metric((reason,), 1)
     return family
 
 

@@ -1,22 +1,22 @@
 """Turns that wait for approval: what a conversation needs to go on when its caller comes back.
 
-Kept in memory, or sealed in ``ledger.db``, where a restart finds them. They are bounded, the oldest
-go first, and none is kept longer than its approvals can be used.
+Kept in memory, or sealed in the ledger's database, where a restart finds them. They are bounded,
+the oldest go first, and none is kept longer than its approvals can be used.
 """
 
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
 from bascule.audit.approval_rows import Sealer
+from bascule.audit.journaled_ledger import JournaledLedger
 from bascule.audit.ledger_file import writing
-from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.db.statements import Statements
 from bascule.errors import BasculeError
 
 logger = logging.getLogger("bascule.approvals")
@@ -191,7 +191,7 @@ class LedgerTurns:
 
     def __init__(
         self,
-        ledger: SqliteLedger,
+        ledger: JournaledLedger,
         sealer: Sealer,
         clock: Clock = SYSTEM_CLOCK,
         *,
@@ -213,16 +213,16 @@ class LedgerTurns:
         taken, now = {id for id, _ in self._taken}, self._clock.now()
         holder = self._ledger.journal_id if place.id in taken else None
 
-        def work(connection: sqlite3.Connection) -> int:
+        def work(statements: Statements) -> int:
             sealed = self._sealer.seal(_name(place), plain)
             new = _Row(place.id, place.owner, len(sealed))
-            removed = _expire(connection, now, taken) + _remove(connection, place.id)
+            removed = _expire(statements, now, taken) + _remove(statements, place.id)
             query = "SELECT id, owner, size FROM parked_turns ORDER BY parked_at, rowid"
-            rows = [_Row(*row) for row in connection.execute(query).fetchall()]
+            rows = [_Row(*row) for row in statements.execute(query).fetchall()]
             for id in _surplus(rows, new, self._bounds, taken):
-                removed += _remove(connection, id)
+                removed += _remove(statements, id)
             values = (new.id, new.owner, now, until + self._grace, new.size, sealed, holder)
-            connection.execute("INSERT INTO parked_turns VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+            statements.execute("INSERT INTO parked_turns VALUES (?, ?, ?, ?, ?, ?, ?)", values)
             return removed
 
         await self._write(work, after=self._note_removed)
@@ -234,14 +234,14 @@ class LedgerTurns:
             raise TurnRefused("in_use", place.id)
         self._taken.add(mine)
         try:
-            return await self._write(lambda connection: self._take(connection, place))
+            return await self._write(lambda found: self._take(found, place))
         except BaseException:
             self._taken.discard(mine)
             raise
 
-    def _take(self, connection: sqlite3.Connection, place: Place) -> bytes:
+    def _take(self, statements: Statements, place: Place) -> bytes:
         query = "SELECT sealed, holder, expires_at FROM parked_turns WHERE id = ? AND owner = ?"
-        found = connection.execute(query, (place.id, place.owner)).fetchone()
+        found = statements.execute(query, (place.id, place.owner)).fetchone()
         if found is None or found[2] <= self._clock.now():
             raise TurnRefused("not_found", place.id)
         plain, holder = self._sealer.unseal(_name(place), found[0]), found[1]
@@ -251,9 +251,9 @@ class LedgerTurns:
         if conversation != place.conversation.encode():
             raise TurnRefused("wrong_conversation", place.id)
         own = self._ledger.journal_id
-        if holder not in (None, own) and self._ledger.is_live(holder):
+        if holder not in (None, own) and self._ledger.is_live(holder, statements):
             raise TurnRefused("in_use", place.id)
-        connection.execute("UPDATE parked_turns SET holder = ? WHERE id = ?", (own, place.id))
+        statements.execute("UPDATE parked_turns SET holder = ? WHERE id = ?", (own, place.id))
         return body
 
     async def give_back(self, place: Place) -> None:
@@ -261,11 +261,11 @@ class LedgerTurns:
         self._taken.discard((place.id, place.owner))
         query = "UPDATE parked_turns SET holder = NULL WHERE id = ? AND owner = ?"
         values = (place.id, place.owner)
-        await self._write(lambda connection: connection.execute(query, values).rowcount)
+        await self._write(lambda found: found.execute(query, values).rowcount)
 
     async def forget(self, place: Place) -> None:
         """Remove a turn. Any number of times."""
-        await self._write(lambda connection: _remove(connection, place.id), self._note_removed)
+        await self._write(lambda found: _remove(found, place.id), self._note_removed)
         self._taken.discard((place.id, place.owner))
 
     async def run(self) -> None:
@@ -280,7 +280,7 @@ class LedgerTurns:
     async def sweep(self) -> None:
         """Do that once, and leave nothing behind in the write-ahead log."""
         taken, now = {id for id, _ in self._taken}, self._clock.now()
-        if await self._ledger.database.read(lambda connection: _due(connection, now)):
+        if await self._ledger.database.read(lambda found: _due(found, now)):
             await self._write(lambda c: _expire(c, now, taken), self._note_removed)
         if self._forgot:
             self._forgot = False
@@ -291,15 +291,11 @@ class LedgerTurns:
 
     async def _write(
         self,
-        work: Callable[[sqlite3.Connection], T],
+        work: Callable[[Statements], T],
         after: Callable[[T], None] | None = None,
     ) -> T:
-        def run(connection: sqlite3.Connection) -> T:
-            connection.execute("PRAGMA secure_delete = ON").fetchall()
-            return work(connection)
-
         with writing(self._ledger.database, "a parked turn"):
-            return await self._ledger.database.write(run, after=after)
+            return await self._ledger.database.write(work, after=after)
 
 
 def _name(place: Place) -> str:
@@ -307,14 +303,14 @@ def _name(place: Place) -> str:
     return f"parked turn {place.id} of {place.owner}"
 
 
-def _remove(connection: sqlite3.Connection, id: str) -> int:
-    return connection.execute("DELETE FROM parked_turns WHERE id = ?", (id,)).rowcount
+def _remove(statements: Statements, id: str) -> int:
+    return statements.execute("DELETE FROM parked_turns WHERE id = ?", (id,)).rowcount
 
 
-def _due(connection: sqlite3.Connection, now: float) -> list[str]:
+def _due(statements: Statements, now: float) -> list[str]:
     query = "SELECT id FROM parked_turns WHERE expires_at <= ?"
-    return [id for (id,) in connection.execute(query, (now,)).fetchall()]
+    return [id for (id,) in statements.execute(query, (now,)).fetchall()]
 
 
-def _expire(connection: sqlite3.Connection, now: float, taken: set[str]) -> int:
-    return sum(_remove(connection, id) for id in _due(connection, now) if id not in taken)
+def _expire(statements: Statements, now: float, taken: set[str]) -> int:
+    return sum(_remove(statements, id) for id in _due(statements, now) if id not in taken)

@@ -11,36 +11,43 @@ from typing import TypeAlias
 import msgspec
 
 from bascule.audit.anchors import Anchor
-from bascule.audit.chain import GENESIS, SEARCHED, Columns, Row, columns, link
+from bascule.audit.chain import GENESIS, SEARCHED, Columns, Row, link
 from bascule.audit.events import LedgerCut
 from bascule.audit.findings import MOST_TOLD, CutTold, Problems
+from bascule.audit.ledger_file import FILE, Tables
+from bascule.db.statements import Statements
 
+#: Rows that are read together.
+_TOGETHER = 1_000
 #: A row with its columns for searching, where there are any; None for what is not a row.
 Found: TypeAlias = tuple[Row, Columns | None] | None
 
 
 def stored_rows(
-    connection: sqlite3.Connection, problems: Problems, after: int = -1
+    statements: Statements, problems: Problems, after: int = -1, tables: Tables = FILE
 ) -> Iterator[Found]:
-    """Yield the rows of a ledger's database after one, as far as they can be read."""
-    number = None
+    """Yield the rows of a chain after one, as far as they can be read."""
+    query, number, last = _rows(statements, tables), None, None
     try:
-        rows = connection.execute(_rows(connection), (after,))
-        for number, journal, place, body, digest, *searched in rows:
-            fits = isinstance(body, bytes) and isinstance(digest, bytes)
-            fits = fits and isinstance(journal, int) and isinstance(place, int)
-            yield (Row(number, journal, place, body, digest), tuple(searched)) if fits else None
+        while last != after:
+            last = after
+            for number, journal, place, body, digest, *searched in statements.execute(
+                query, (after,)
+            ):
+                fits = isinstance(body, bytes) and isinstance(digest, bytes)
+                fits = fits and isinstance(journal, int) and isinstance(place, int)
+                yield (Row(number, journal, place, body, digest), tuple(searched)) if fits else None
+                after = number
     except sqlite3.Error as error:
         problems.add(number, f"after this row the file is damaged: {error}")
 
 
-def _rows(connection: sqlite3.Connection) -> str:
-    """Return the query for rows; a file of an older form has fewer columns."""
-    there = {name for _, name, *_ in connection.execute("PRAGMA table_info(events)")}
-    searched = ", ".join(name if name in there else "NULL" for name in SEARCHED)
+def _rows(statements: Statements, tables: Tables) -> str:
+    """Return the query for the next rows."""
     return (
-        f"SELECT number, journal, place, body, hash, {searched} "  # noqa: S608 - constants
-        "FROM events WHERE number > ? ORDER BY number"
+        f"SELECT {tables.number}, journal, place, body, hash, {tables.searched(statements)}"  # noqa: S608 - constants
+        f" FROM {tables.events} WHERE {tables.mine} AND {tables.number} > ?"
+        f" ORDER BY {tables.number} LIMIT {_TOGETHER}"
     )
 
 
@@ -48,8 +55,13 @@ class RowWalk:
     """What is known of the rows so far; it keeps the first, the last and some cuts."""
 
     def __init__(
-        self, anchors: Iterator[Anchor], problems: Problems, last: Row | None = None
+        self,
+        anchors: Iterator[Anchor],
+        problems: Problems,
+        last: Row | None = None,
+        tables: Tables = FILE,
     ) -> None:
+        self._columns = tables.columns
         self._anchors = anchors
         self._problems = problems
         self._next = next(anchors, None)
@@ -105,7 +117,7 @@ class RowWalk:
 
     def _check_event(self, row: Row, searched: Columns | None) -> None:
         try:
-            expected = columns(row.event)
+            expected = self._columns(row.event)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             self._problems.add(row.number, "its body is not an event")
             return

@@ -9,7 +9,9 @@ import hashlib
 import hmac
 from typing import Literal
 
-KeyLabel = Literal["token-digest", "token-row", "mcp-session", "cursor", "journal", "wasm-cache"]
+KeyLabel = Literal[
+    "token-digest", "token-row", "mcp-session", "cursor", "journal", "wasm-cache", "fingerprint"
+]
 
 _SIZE = hashlib.sha256().digest_size
 _MOST = 255 * _SIZE

@@ -14,12 +14,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bascule.auth.key_text import KEY_BYTES
 from bascule.auth.keys import derived
+from bascule.auth.server_key import fingerprint
 from bascule.clock import rfc3339
 from bascule.model.role import Grant, TokenRole
 from bascule.wire.api.tokens import TokenShown, TokenState
-
-KEY_BYTES = 32
 
 
 class TokenRecord(Struct, frozen=True, kw_only=True):
@@ -78,6 +78,8 @@ class TokenKeys:
         if len(root) < KEY_BYTES:
             raise ValueError(f"a key of {len(root)} bytes; at least {KEY_BYTES} are needed")
         self._root = root
+        #: Tells this server's key from others.
+        self.fingerprint = fingerprint(root)
         self._digest_key = derived(root, "token-digest")
         self._row_key = derived(root, "token-row")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import sqlite3
 import stat
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,18 +19,19 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from bascule.auth.file_state import FileState, Stamp
+from bascule.auth.server_key import HOW_TO_GIVE, KEY_NAME, TOKENS_NAME, server_key
 from bascule.auth.token_record import FORM_2_FIELDS, TokenKeys, TokenRecord
-from bascule.auth.tokens import Note, Tokens, server_key
+from bascule.auth.tokens import Note, Tokens
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.db.private_files import KeyUnusable, write_private
+from bascule.db.private_files import KeyUnusable, private_folder, write_private
 from bascule.db.sqlite import Database, Migration
 
-FILE_NAME = "tokens.db"
-KEY_NAME = "server.key"
+FILE_NAME = TOKENS_NAME
 #: The administrator's token of the first start, until the first one of one's own.
 SETUP_NAME = "setup-token"
 #: There once ``tokens.db`` has sealed rows. From then on a file without seals is not taken: rows
-#: that somebody edited would get theirs, just by saying that the file is an old one.
+#: that somebody edited would get theirs, just by saying that the file is an old one. It holds the
+#: fingerprint of the key that the seals were made with.
 SEALED_NAME = "tokens.sealed"
 _FIRST: Migration = (
     """CREATE TABLE tokens (
@@ -39,6 +40,8 @@ _FIRST: Migration = (
         created_at REAL NOT NULL, expires_at REAL
     ) STRICT""",
 )
+#: How many forms the file has had.
+NEWEST_FORM = 4
 #: Links and pages; the seals of rows that are neither fit as they are.
 _FOURTH: Migration = (
     "ALTER TABLE tokens ADD COLUMN grants TEXT",
@@ -55,7 +58,10 @@ _SEAL = "UPDATE tokens SET seal = ? WHERE id = ?"
 _ALL = f"SELECT {_READ} FROM tokens ORDER BY place"  # noqa: S608 - a constant
 _BY_DIGEST = f"SELECT {_READ} FROM tokens WHERE digest = ?"  # noqa: S608 - a constant
 _INSERT = f"INSERT INTO tokens ({_COLUMNS}) VALUES ({_MARKS})"  # noqa: S608 - a constant
-_RENEW = "UPDATE tokens SET digest = ?, seal = ? WHERE id = ? AND digest = ? AND seal = ?"
+_INSERT_FIRST = f"""INSERT INTO tokens ({_COLUMNS}) SELECT {_MARKS}
+    WHERE NOT EXISTS (SELECT 1 FROM tokens)"""  # noqa: S608 - a constant
+_REPLACE = f"""UPDATE tokens SET ({_COLUMNS}) = ({_MARKS})
+    WHERE id = ? AND digest = ? AND seal = ?"""  # noqa: S608 - a constant
 
 
 class SqliteTokenStore:
@@ -74,10 +80,28 @@ class SqliteTokenStore:
         The rows of a file without seals get theirs, once in the life of a data directory.
         """
         migrations = (_FIRST, self._second(), self._third(), _FOURTH)
+        self._refuse_other_key()
         await self._database.open(migrations, outdated=self._outdated())
-        if not self._mark.exists():
-            write_private(self._mark, b"")
+        if self._marked() != self._keys.fingerprint:
+            write_private(self._mark, self._keys.fingerprint.encode())
         return self
+
+    def _refuse_other_key(self) -> None:
+        """Raise KeyUnusable where the seals in the file were made with another key."""
+        path = self._database.path
+        if self._marked() not in ("", self._keys.fingerprint) and path.exists():
+            raise KeyUnusable(
+                f"the key of this server is not the one that {path} was written under: "
+                f"{HOW_TO_GIVE}. If it is lost, so are the tokens: move {path} away and make them "
+                "again"
+            )
+
+    def _marked(self) -> str:
+        """Return which key there was at the last start; older versions did not say."""
+        try:
+            return self._mark.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
 
     def _second(self) -> Migration:
         return (
@@ -118,14 +142,22 @@ class SqliteTokenStore:
         row = _row(record)
         await self._database.write(lambda connection: connection.execute(_INSERT, row) and None)
 
+    async def add_first(self, record: TokenRecord, prepare: Callable[[], Awaitable[None]]) -> bool:
+        """Keep a record if there is no other, once all is prepared; say whether it was."""
+        if await self.records():
+            return False
+        await prepare()
+        row = _row(record)
+        return await self._database.write(lambda c: c.execute(_INSERT_FIRST, row).rowcount > 0)
+
     async def by_digest(self, *digests: bytes) -> TokenRecord | None:
         """Return the record with exactly one of these digests."""
         return await self._database.read(lambda connection: _by_digest(connection, digests))
 
     async def replace(self, old: TokenRecord, new: TokenRecord) -> bool:
-        """Put another digest and seal into a record; False if it is not there as it was."""
-        values = (new.digest, new.seal, old.id, old.digest, old.seal)
-        return await self._database.write(lambda c: c.execute(_RENEW, values).rowcount > 0)
+        """Put another record in the place of one; False if that is not there as it was."""
+        values = (*_row(new), old.id, old.digest, old.seal)
+        return await self._database.write(lambda c: c.execute(_REPLACE, values).rowcount > 0)
 
     async def remove(self, token_id: str) -> bool:
         """Forget a record; say whether there was one."""
@@ -138,7 +170,7 @@ class SqliteTokenStore:
         if stamp is not None and stamp == self._listed[0]:
             return self._listed[1]
         records = await self._database.read(
-            lambda connection: tuple(_record(row) for row in connection.execute(_ALL))
+            lambda connection: tuple(record_of_row(row) for row in connection.execute(_ALL))
         )
         self._listed = stamp, records
         return records
@@ -155,7 +187,7 @@ class SqliteTokenStore:
 
 def _by_digest(connection: sqlite3.Connection, digests: Iterable[bytes]) -> TokenRecord | None:
     rows = (connection.execute(_BY_DIGEST, (digest,)).fetchone() for digest in digests)
-    return next((_record(row) for row in rows if row is not None), None)
+    return next((record_of_row(row) for row in rows if row is not None), None)
 
 
 def _older_records(connection: sqlite3.Connection) -> list[TokenRecord]:
@@ -169,7 +201,7 @@ def _row(record: TokenRecord) -> tuple[object, ...]:
     return tuple({**asdict(record), "tasks": tasks}.values())
 
 
-def _record(row: sqlite3.Row) -> TokenRecord:
+def record_of_row(row: Sequence[Any]) -> TokenRecord:
     """Return a row as a record; what cannot be read stays as it is, and no seal fits it."""
     found = TokenRecord(**dict(zip(_FIELDS, row, strict=True)))
     flag: object = found.acts_for_users
@@ -210,6 +242,7 @@ async def open_tokens(
     ``note`` writes down who makes and ends tokens.
     """
     refuse_open_folder(data_dir)
+    private_folder(data_dir)  # a key that is given makes none
     key = server_key(data_dir / KEY_NAME)
     store = await SqliteTokenStore(data_dir / FILE_NAME, TokenKeys(key)).open()
     try:

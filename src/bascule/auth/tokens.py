@@ -13,6 +13,7 @@ that anybody makes with it, or beside it, ends it. Its file goes with it.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import logging
@@ -30,12 +31,13 @@ from msgspec.structs import replace
 from bascule.audit.events import Act, TokenEnded, TokenMade
 from bascule.audit.log_lines import say
 from bascule.auth.identity import Principal
+from bascule.auth.key_text import KEY_BYTES
 from bascule.auth.keys import KeyLabel, derived
-from bascule.auth.token_record import KEY_BYTES, TokenKeys, TokenRecord
+from bascule.auth.token_record import TokenKeys, TokenRecord
 from bascule.auth.token_request import TokenOptions, TokenRequest, refuse_unfit
 from bascule.clock import Clock
 from bascule.db.errors import StoreUnavailable
-from bascule.db.private_files import private_key, write_private
+from bascule.db.private_files import write_private
 from bascule.model.role import Role
 from bascule.wire.api.tokens import TokenShown, TokenState
 
@@ -71,12 +73,16 @@ class TokenStore(Protocol):
         """Keep a record; it is durable on return."""
         ...
 
+    async def add_first(self, record: TokenRecord, prepare: Callable[[], Awaitable[None]]) -> bool:
+        """Keep a record if there is no other, once all is prepared; say whether it was."""
+        ...
+
     async def by_digest(self, *digests: bytes) -> TokenRecord | None:
         """Return the record with exactly one of these digests."""
         ...
 
     async def replace(self, old: TokenRecord, new: TokenRecord) -> bool:
-        """Put another digest and seal into a record; False if it is not there as it was."""
+        """Put another record in the place of one; False if that is not there as it was."""
         ...
 
     async def remove(self, token_id: str) -> bool:
@@ -104,13 +110,21 @@ class MemoryTokenStore:
         self._writes += 1
         self._by_digest[record.digest] = record
 
+    async def add_first(self, record: TokenRecord, prepare: Callable[[], Awaitable[None]]) -> bool:
+        """Keep a record if there is no other."""
+        if self._by_digest:
+            return False
+        await prepare()
+        await self.add(record)
+        return True
+
     async def by_digest(self, *digests: bytes) -> TokenRecord | None:
         """Return the record with exactly one of these digests."""
         found = (self._by_digest.get(digest) for digest in digests)
         return next((record for record in found if record is not None), None)
 
     async def replace(self, old: TokenRecord, new: TokenRecord) -> bool:
-        """Put another digest and seal into a record; False if it is not there as it was."""
+        """Put another record in the place of one; False if that is not there as it was."""
         if self._by_digest.get(old.digest) != old:
             return False
         self._writes += 1
@@ -289,6 +303,10 @@ class Tokens:
         principal = None if known is None else self._unexpired(*known)
         return None if principal is None else self._noted_use(principal)
 
+    def state(self) -> object:
+        """Return what is another after every change of any token; None while unsure."""
+        return self._store.state()
+
     def _known_now(self) -> dict[bytes, tuple[Principal, float]]:
         """Return what was found in this state of the store; what is found next belongs to it."""
         state = self._store.state()
@@ -398,24 +416,34 @@ class Tokens:
     async def first_start(self) -> str | None:
         """Make the setup token when there is no token at all, and write it to its private file.
 
-        Return it to be printed this once, or None when the server has been set up before. The
-        file comes first: if the process dies in between, the next start finds no token in the
-        store and replaces the file.
+        Return it to be printed this once, or None when the server has been set up before, or is
+        being set up by another replica. The file comes first: if the process dies in between, the
+        next start finds no token in the store and replaces the file.
         """
-        if self._setup_file is None:
+        file = self._setup_file
+        if file is None:
             raise ValueError("a setup token needs a file to be left in")
         await self.sweep()
-        known = await self._store.records()
-        if known:
-            if all(record.id != SETUP_ID for record in known):
-                self._setup_file.unlink(missing_ok=True)  # whoever ended it died before this
-            return None
-        setup = TokenRequest(name="setup", role="admin")
-        minted = self._made(setup, PROCESS, token_id=SETUP_ID)
-        await self._note_made(minted.record, PROCESS)
-        write_private(self._setup_file, minted.token.encode() + b"\n")
-        await self._store.add(minted.record)
-        return minted.token
+        minted = self._made(TokenRequest(name="setup", role="admin"), PROCESS, token_id=SETUP_ID)
+
+        async def prepare() -> None:
+            await self._note_made(minted.record, PROCESS)
+            write_private(file, minted.token.encode() + b"\n")
+
+        if await self._store.add_first(minted.record, prepare):
+            return minted.token
+        if not await self._is_setup(file):
+            file.unlink(missing_ok=True)  # whoever ended its token died before this
+        return None
+
+    async def _is_setup(self, file: Path) -> bool:
+        """Say whether a file has the setup token that there is."""
+        try:
+            token = await asyncio.to_thread(file.read_text, encoding="utf-8", errors="replace")
+        except OSError:
+            return False
+        record = await self.look_up(token.strip())
+        return record is not None and record.id == SETUP_ID
 
     def _made(self, wanted: TokenRequest, maker: str, *, token_id: str | None = None) -> Minted:
         token = PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
@@ -450,8 +478,3 @@ def _principal(record: TokenRecord, role: Role) -> Principal:
         tasks=record.tasks,
         page=record.process is not None,
     )
-
-
-def server_key(path: Path) -> bytes:
-    """Return the key of this server, made on first use and kept in a private file."""
-    return private_key(path, KEY_BYTES)

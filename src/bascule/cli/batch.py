@@ -24,7 +24,7 @@ from bascule.model.kinds import COLLECTIONS, KINDS, Kind
 
 STANDARD_INPUT = "-"
 #: What the command and the API show around a list; a list may be applied as it was printed.
-_AROUND = frozenset({"store_id", "revision", "next_cursor"})
+_AROUND = frozenset({"store_id", "revision", "mark", "next_cursor"})
 _PLACE = re.compile(rf"(?:{'|'.join(KINDS)})\[(\d+)\]\.?")
 
 

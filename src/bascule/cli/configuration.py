@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bascule.app.settings import SETTINGS, Settings, load_settings
 from bascule.cli.command import warn
-from bascule.cli.parser import option
+from bascule.cli.parser import option, switch
 
 
 def read_settings(arguments: argparse.Namespace, without: Sequence[str] = ()) -> Settings:
@@ -27,3 +27,12 @@ def read_settings(arguments: argparse.Namespace, without: Sequence[str] = ()) ->
 
 CONFIG = option("--config", "FILE", "read these settings instead of bascule.toml")
 DATA_DIR = option("--data-dir", "DIR", "the store, the key and the tokens")
+DSN = option("--dsn", "URL", "a PostgreSQL that several processes share; without a password")
+#: Where a process listens.
+ADDRESS = (
+    option("--host", "ADDRESS", "the address to listen on (127.0.0.1)"),
+    option("--port", "PORT", "the port for HTTP (7070); 0 selects a free one", type=int),
+    option("--tls-certificate", "FILE", "the TLS certificate (PEM)"),
+    option("--tls-key", "FILE", "the key of the certificate (PEM)"),
+    switch("--insecure", "allow HTTP from other machines", default=None),
+)

@@ -19,6 +19,7 @@ from bascule.errors import BasculeError, SessionRefused
 #: Each command is a module of its own name beside this one, with a function ``fill(parser)``.
 COMMANDS: Mapping[str, str] = {
     "up": "serve the registry, its API and a node in one process",
+    "registry": "serve a registry without a node",
     "servers": "the servers of a running registry, and its history",
     "tasks": "the tasks of a running registry",
     "profiles": "the profiles of a running registry",
@@ -35,6 +36,7 @@ COMMANDS: Mapping[str, str] = {
     "run": "run a WASM program under a task, with its tools and models",
     "agents": "the MCP servers of agents, in a running process or in their file",
     "doctor": "is the process well, or each server of some records; how to fix it",
+    "preflight": "can this machine serve: its disk, ports, keys and database; how to mend it",
     "policy": "explain what policy allows",
     "tour": "a short tour with the bundled demo server",
 }

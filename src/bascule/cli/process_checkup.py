@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct, to_builtins
@@ -29,11 +29,11 @@ from bascule.client.http import ApiClient, ApiError, Unreachable
 from bascule.clock import SYSTEM_CLOCK, rfc3339, seconds_of
 from bascule.control.secret_keys import KEY_NAME, KeyFile
 from bascule.db.errors import StoreUnavailable
-from bascule.wire.api.health import Health
+from bascule.wire.api.health import UNWELL_SERVERS, Health
 
 _SECONDS = 5.0
 #: Less free space than this is worth a word.
-_LITTLE_BYTES = 256 * 1024 * 1024
+LITTLE_BYTES = 256 * 1024 * 1024
 #: While rows come, an anchor is at most 10 seconds old.
 _LATE_SECONDS = 60.0
 
@@ -86,8 +86,8 @@ async def _examine(arguments: argparse.Namespace, settings: Settings, data: Path
     url, health = await _asked(settings, data, problems)
     ledger = await _ledger(settings, data, problems)
     free = shutil.disk_usage(data).free
-    if health is not None and health.status != "ok":
-        problems.append(f"not all servers are well: {typed('servers status', arguments)}")
+    if health is not None:
+        problems += _degraded(arguments, health, problems)
     return ProcessCheckup(
         data_dir=str(data),
         free_bytes=free,
@@ -97,6 +97,15 @@ async def _examine(arguments: argparse.Namespace, settings: Settings, data: Path
         problems=tuple(problems),
         warnings=tuple(_warnings(settings, data, free, ledger)),
     )
+
+
+def _degraded(arguments: argparse.Namespace, health: Health, told: Sequence[str]) -> Iterator[str]:
+    """Yield why a process is degraded, but for what it was told to be unready for."""
+    for code, words in health.reasons.items():
+        if code == UNWELL_SERVERS:
+            yield f"{words}: {typed('servers status', arguments)}"
+        elif not any(words in one for one in told):
+            yield f"the process is degraded: {words}"
 
 
 async def _asked(
@@ -160,8 +169,8 @@ def _warnings(
     settings: Settings, data: Path, free: int, ledger: LedgerCheckup | None
 ) -> Iterator[str]:
     """Yield what is not wrong yet, or weaker than it could be."""
-    if free < _LITTLE_BYTES:
-        yield f"only {_size(free)} are free on the disk of {data}: calls stop when it is full"
+    if free < LITTLE_BYTES:
+        yield f"only {size_text(free)} are free on the disk of {data}: calls stop when it is full"
     key = KeyFile(data / KEY_NAME).remark()
     if key is not None:
         yield key
@@ -182,7 +191,7 @@ def _anchor_warnings(ledger: LedgerCheckup, data: Path) -> Iterator[str]:
 
 
 def _lines(found: ProcessCheckup) -> Iterator[str]:
-    yield f"data     {found.data_dir}, {_size(found.free_bytes)} free"
+    yield f"data     {found.data_dir}, {size_text(found.free_bytes)} free"
     yield f"process  {'none serves it' if found.url is None else f'serves at {found.url}'}"
     if found.health is not None:
         states = ", ".join(f"{count} {state}" for state, count in found.health.servers.items())
@@ -192,7 +201,7 @@ def _lines(found: ProcessCheckup) -> Iterator[str]:
         age = _age(ledger.anchored_at)
         anchored = "none is anchored" if age is None else f"anchored up to {ledger.anchored}"
         when = "" if age is None else f", {_ago(age)} ago, in {ledger.anchor_file}"
-        journal = f"journal {_size(ledger.journal_bytes)}"
+        journal = f"journal {size_text(ledger.journal_bytes)}"
         yield f"ledger   {ledger.rows} rows, {anchored}{when}; {journal}"
 
 
@@ -207,7 +216,8 @@ def _ago(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def _size(count: float) -> str:
+def size_text(count: float) -> str:
+    """Return a number of bytes in words."""
     for unit in ("bytes", "kB", "MB"):
         if count < 1_000:
             return f"{count:.0f} {unit}"

@@ -7,17 +7,10 @@ is written to the data directory at every start, its task is made once.
 from __future__ import annotations
 
 import argparse
-import asyncio
-import errno
-import json
-import logging
 import shutil
-import signal
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import get_args
 
 from msgspec.structs import replace
 
@@ -25,24 +18,19 @@ from bascule.app.data_dir import DEMO_FOLDER
 from bascule.app.dry_run import dry_run
 from bascule.app.hardening import harden
 from bascule.app.settings import Settings
-from bascule.app.settings_tables import Level, LogForm
-from bascule.app.up import Demo, Orders, up
-from bascule.asgi.serve import CannotServe, NeedsTls
+from bascule.app.stores import Demo
+from bascule.app.up import up
 from bascule.cli.command import ALLOW_EGRESS, run_async, show, warn
-from bascule.cli.command_line import typed
-from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
-from bascule.cli.failures import complain, error_lines, error_object
-from bascule.cli.page_link import page_link
+from bascule.cli.configuration import read_settings
+from bascule.cli.failures import complain
 from bascule.cli.parser import ENVIRONMENT, Parser, declared, many, option, switch
-from bascule.cli.secrets import SECRETS_KEY_FD, given_key
+from bascule.cli.secrets import given_key
+from bascule.cli.serving import SERVING, announced_to, not_served, orders_of_signals, say_ended
 from bascule.control.envelope import OuterKey
 from bascule.demo.copies import write_records
 from bascule.errors import BasculeError
-from bascule.model.json import JsonObject
 from bascule.model.task import TaskPolicy, TaskRecord
-from bascule.wire.api.addresses import GATEWAY, PAGE
 
-logger = logging.getLogger("bascule.records")
 _EPILOG = """\
 On a terminal each start prints a link to the admin page, which opens it once, within ten minutes;
 bascule web makes another. The first start creates an administrator token and writes it to a private
@@ -76,13 +64,7 @@ _DEMO_TASK = TaskRecord(
 
 
 _OPTIONS = (
-    DATA_DIR,
-    CONFIG,
-    SECRETS_KEY_FD,
-    option("--host", "ADDRESS", "the address to listen on (127.0.0.1)"),
-    option("--port", "PORT", "the port for HTTP (7070); 0 selects a free one", type=int),
-    option("--registry-dir", "DIR", "records to load, one per file"),
-    option("--registry-file", "FILE", "records to load, many in one file"),
+    *SERVING,
     many(
         "--backend",
         "NAME=BASE_URL",
@@ -92,19 +74,8 @@ _OPTIONS = (
     option("--agents", "FILE", "a file of agents with their own servers, connected too"),
     ENVIRONMENT,
     ALLOW_EGRESS,
-    switch("--strict", "refuse records with mistakes", default=None),
-    option("--tls-certificate", "FILE", "the TLS certificate (PEM)"),
-    option("--tls-key", "FILE", "the key of the certificate (PEM)"),
-    switch("--insecure", "allow HTTP from other machines", default=None),
-    option("--log-level", None, "the lowest level that is logged (info)", choices=get_args(Level)),
-    option("--log-format", None, "the format of the log (text)", choices=get_args(LogForm)),
     switch("--empty", "leave out the bundled demo records"),
-    switch(
-        "--new-registry",
-        "start with an empty registry if there are tokens but no registry",
-    ),
     switch("--dry-run", "print what the records would change, and exit"),
-    switch("--json", "print announcements as JSON, one on each line"),
 )
 
 
@@ -124,7 +95,7 @@ def serve(arguments: argparse.Namespace) -> int:
             return run_async(_try(settings, arguments))
         run_async(_serve(settings, arguments, key))
     except (BasculeError, OSError) as error:
-        return _failed(error, as_json=arguments.json)
+        return not_served(error, as_json=arguments.json)
     return 0
 
 
@@ -132,23 +103,6 @@ def _with_egress(settings: Settings, hosts: Sequence[str]) -> Settings:
     """Return settings with further hosts besides those of the file and the environment."""
     node = replace(settings.node, egress=(*settings.node.egress, *hosts))
     return replace(settings, node=node)
-
-
-def _failed(error: BasculeError | OSError, *, as_json: bool) -> int:
-    """Say why there is nothing that serves, and the way out where there is one."""
-    if as_json:
-        _print_line({"error": error_object(error)})
-    complain(f"{line}{_hint(error)}" for line in error_lines(error))
-    return 1
-
-
-def _hint(error: Exception) -> str:
-    if isinstance(error, NeedsTls):
-        return ": --tls-certificate and --tls-key, or --insecure"
-    cause = error.__cause__ if isinstance(error, CannotServe) else None
-    if isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE:
-        return "; another process serves there: end it, or give --port 0 to take a free one"
-    return ""
 
 
 async def _try(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -167,111 +121,16 @@ async def _try(settings: Settings, arguments: argparse.Namespace) -> int:
 
 async def _serve(settings: Settings, arguments: argparse.Namespace, key: OuterKey | None) -> None:
     empty: bool = arguments.empty
-    orders = Orders(stop=asyncio.Event(), reload=asyncio.Event(), hurry=asyncio.Event())
-    loop = asyncio.get_running_loop()
-    for ending in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(ending, partial(_end, orders))
-    loop.add_signal_handler(signal.SIGHUP, orders.reload.set)
-    try_next = _WITHOUT_DEMO if empty else _WITH_DEMO
-    in_log = settings.log.format == "json"
-    announce = _Lines() if arguments.json else _Printed(try_next, in_log=in_log)
     demo = Demo(_DEMO_TASK, partial(_demo_records, empty=empty), empty)
     await up(
         settings,
-        announce,
-        orders,
+        announced_to(arguments, settings, _WITHOUT_DEMO if empty else _WITH_DEMO),
+        orders_of_signals(),
         demo,
         new_registry=arguments.new_registry,
         secrets_key=key,
     )
-    if arguments.json:
-        _print_line({"event": "ended"})
-
-
-def _end(orders: Orders) -> None:
-    """End when calls under way have ended; at the second signal, without them."""
-    (orders.hurry if orders.stop.is_set() else orders.stop).set()
-
-
-class _Printed:
-    """Announcements on the terminal; ``try_next`` are commands for whoever is new, with notes.
-
-    Where standard error is for machines (``in_log``), problems are lines of the log.
-    """
-
-    def __init__(self, try_next: Mapping[str, str], *, in_log: bool) -> None:
-        self._try_next = try_next
-        self._in_log = in_log
-
-    @property
-    def shows_links(self) -> bool:
-        """Say whether a person reads this: under a service manager it goes into a log."""
-        return sys.stdout.isatty()
-
-    def serving(
-        self, url: str, setup_token: str | None, setup_file: Path, code: str | None
-    ) -> None:
-        """Say where, and how to open the page; on the first start also what to do next."""
-        place = _found_at(setup_file.parent)
-        another = typed("web", place)
-        print(f"Bascule serves at {url}")
-        print(f"MCP clients connect to {url}{GATEWAY}")
-        if code is None:
-            print(f"The admin page is at {url}{PAGE}; a link that opens it: {another}")
-        else:
-            print(f"Open the admin page: {page_link(url, code)}")
-            print(f"  (an administrator's, once, within ten minutes; another link: {another})")
-        if setup_token is not None:
-            print(f"An administrator's token for programs is in {setup_file}")
-            print("Try next, in another terminal:")
-            for words, note in self._try_next.items():
-                command = typed(words, place)
-                print(f"  {command}    # {note}" if note else f"  {command}")
-        sys.stdout.flush()
-
-    def problems(self, problems: Sequence[str]) -> None:
-        """Say what was left out."""
-        if not self._in_log:
-            warn(problems)
-            return
-        for problem in problems:
-            logger.warning("%s", problem)
-
-
-class _Lines:
-    """Announcements for programs: one JSON object a line."""
-
-    shows_links = False
-
-    def serving(
-        self, url: str, setup_token: str | None, setup_file: Path, code: str | None
-    ) -> None:
-        """Say where, and on the first start with which token."""
-        del code
-        _print_line(
-            {
-                "event": "serving",
-                "url": url,
-                "mcp_url": f"{url}{GATEWAY}",
-                "page_url": f"{url}{PAGE}",
-                "setup_token": setup_token,
-                "setup_file": str(setup_file.absolute()),
-            }
-        )
-
-    def problems(self, problems: Sequence[str]) -> None:
-        """Say what was left out or is doubtful; an empty list: nothing is any more."""
-        _print_line({"event": "problems", "problems": list(problems)})
-
-
-def _print_line(value: JsonObject) -> None:
-    print(json.dumps(value), flush=True)
-
-
-def _found_at(data: Path) -> argparse.Namespace | None:
-    """Return the options that lead a command to a data directory, where it needs any."""
-    usual = Path(Settings().data_dir).expanduser()
-    return None if data == usual else argparse.Namespace(data_dir=str(data))
+    say_ended(arguments)
 
 
 def _demo_records(data_dir: Path, *, empty: bool) -> Path | None:

@@ -218,6 +218,7 @@ class RegistryClient:
         kinds: Sequence[Kind] | None = None,
         objects: bool = False,
         store_id: str | None = None,
+        mark: str | None = None,
         last_event_id: str | None = None,
     ) -> AsyncGenerator[WatchedEvent, None]:
         """Yield the changes after a revision, until closed; raise ApiError when it is refused.
@@ -229,6 +230,7 @@ class RegistryClient:
             "kind": None if kinds is None else ",".join(kinds),
             "include_objects": objects or None,
             "store_id": store_id,
+            "mark": mark,
         }
         headers = {} if last_event_id is None else {"Last-Event-ID": last_event_id}
         async with aclosing(self._api.events(WATCH, query=query, headers=headers)) as events:

@@ -10,9 +10,10 @@ from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from bascule.client.http import ApiClient, ApiError
+from bascule.errors import BasculeError
 from bascule.model.json import JsonObject, is_object
 from bascule.model.kinds import CLASSES, KINDS, Kind, Record, record_key
-from bascule.model.snapshot import Records, Snapshot, SnapshotChange
+from bascule.model.snapshot import Position, Records, Snapshot, SnapshotChange, read_position
 from bascule.model.status import ServerStatus
 from bascule.wire.api.addresses import NODE_REPORT, SNAPSHOT, WATCH
 from bascule.wire.api.nodes import MAX_SERVERS, MAX_TEXT, NodeState, NodeWords, ServerWords
@@ -25,6 +26,19 @@ from bascule.wire.task_config import typed_form
 _UNCHANGED = 304
 _NOT_FOUND = 404
 _KINDS: Mapping[str, Kind] = {kind: kind for kind in KINDS}
+
+
+class HistoryParted(BasculeError):
+    """The registry's store is the one that is known, and its history another one."""
+
+    code = "store_changed"
+
+    def __init__(self, known: Position, found: Position) -> None:
+        super().__init__(
+            f"the registry is at revision {found.revision} of store {found.store_id}, whose "
+            f"revision {known.revision} is not the one that this node has: one of the two is a "
+            "copy that was written to elsewhere"
+        )
 
 
 class Report(Protocol):
@@ -54,13 +68,18 @@ class RegistrySnapshots:
     async def snapshot(
         self, known: Snapshot | None = None, *, at_least: int | None = None
     ) -> Snapshot:
-        """Return everything at the newest revision, in one request; ``known`` if it is that."""
-        etag = {} if known is None else {"If-None-Match": f'"{known.store_id}-{known.revision}"'}
+        """Return everything at the newest revision, in one request; ``known`` if it is that.
+
+        Raise HistoryParted where ``known`` is not in its past, and only the registry can tell.
+        """
+        etag = {} if known is None else {"If-None-Match": f'"{known.position}"'}
         query = {"at_least": at_least}
         answer = await self._api.request("GET", SNAPSHOT, query=query, headers=etag)
         if known is not None and answer.status == _UNCHANGED:
             return known
         body = self._api.shaped(answer.body, SnapshotBody)
+        if known is not None and not body.follows:
+            _refuse_parted(known.position, Position(body.store_id, body.revision, body.mark))
         records = {
             **_records("server", body.servers),
             **_records("task", body.tasks),
@@ -69,14 +88,15 @@ class RegistrySnapshots:
             **_records("backend", body.backends),
             **_records("user", body.users),
         }
-        change = SnapshotChange(body.store_id, body.revision, records)
-        return Snapshot(store_id=body.store_id).after(change)
+        change = SnapshotChange(body.store_id, body.revision, records, body.mark)
+        return Snapshot(store_id=body.store_id, predecessor=body.predecessor).after(change)
 
     async def watch(self, since: Snapshot) -> AsyncGenerator[SnapshotChange, None]:
         """Return the changes after a snapshot; idle ones repeat the revision."""
         self._is_deaf = False
         place = {"since": str(since.revision), "store_id": since.store_id}
-        return self._changes({**place, "include_objects": "true"})
+        marked = {"mark": since.mark} if since.mark else {}  # which an older registry never gave
+        return self._changes({**place, **marked, "include_objects": "true"})
 
     async def report(self, report: Report) -> None:
         """Tell the registry how the node is; one of an older version is told no more."""
@@ -108,10 +128,17 @@ class RegistrySnapshots:
                     raise self._api.error(0, self._api.shaped(event.data, JsonObject))
                 said = self._api.shaped(event.data, WatchEvent)
                 records.update(_entries(said))
-                store_id, _, revision = (event.id or "").rpartition("-")
-                if revision == str(said.revision):  # only the last part of a revision has its id
-                    yield SnapshotChange(store_id, said.revision, records)
+                place = read_position(event.id or "")
+                # Only the last part of a revision has its id.
+                if place is not None and place.revision == said.revision:
+                    yield SnapshotChange(place.store_id, place.revision, records, place.mark)
                     records = {}
+
+
+def _refuse_parted(known: Position, found: Position) -> None:
+    """Raise HistoryParted for a later revision of the same store; other cases can be seen."""
+    if known.store_id == found.store_id and known.revision < found.revision:
+        raise HistoryParted(known, found)
 
 
 def _words(status: ServerStatus) -> ServerWords:

@@ -12,7 +12,8 @@ import secrets
 
 from msgspec import Struct, json
 
-KEY_BYTES = 32
+from bascule.auth.key_text import KEY_BYTES
+
 KEY_ID_DIGITS = 16
 _NONCE_BYTES = 12
 _KEY_ID = b"bascule secrets key id"

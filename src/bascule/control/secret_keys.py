@@ -7,35 +7,27 @@ store has gone on to a key beside the file finishes that.
 
 from __future__ import annotations
 
-import base64
 import os
-import re
 import stat
-from binascii import Error
 from collections.abc import MutableMapping
 from pathlib import Path
 
-from bascule.control.envelope import KEY_BYTES, KEY_ID_DIGITS, OuterKey, new_key
-from bascule.db.private_files import KeyUnusable, read_key, write_private
+from bascule.auth.key_text import HOW, KEY_BYTES, key_of_text
+from bascule.control.envelope import KEY_ID_DIGITS, OuterKey, new_key
+from bascule.db.private_files import KeyUnusable, read_key, sync_folder, write_private
 
 KEY_NAME = "secrets.key"
 VARIABLE = "BASCULE_SECRETS_KEY"
 DESCRIPTOR_OPTION = "--secrets-key-fd"
-_HEX = re.compile(rf"[0-9A-Fa-f]{{{2 * KEY_BYTES}}}")
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{43}=?")
 _MAX_GIVEN = 256
 _OTHERS = 0o077
 _FIRST_FREE_DESCRIPTOR = 3
-_HOW = (
-    f"exactly {KEY_BYTES} random bytes in base64 or hex are needed, and no passphrase; make one "
-    f"with: openssl rand -base64 {KEY_BYTES}"
-)
 
 
 def key_of_environment(environ: MutableMapping[str, str] = os.environ) -> OuterKey | None:
     """Return the variable's key, if it is set; no child of this process inherits it any more."""
     text = environ.pop(VARIABLE, None)
-    return None if text is None else _decoded(text, VARIABLE)
+    return None if text is None else OuterKey(key_of_text(text, VARIABLE))
 
 
 def key_of_descriptor(number: int, option: str = DESCRIPTOR_OPTION) -> OuterKey:
@@ -59,31 +51,16 @@ def key_of_descriptor(number: int, option: str = DESCRIPTOR_OPTION) -> OuterKey:
         raise KeyUnusable(f"{where}: cannot be read: {error.strerror}") from None
     if len(data) == KEY_BYTES:
         return _key(data, where)
-    return _decoded(data.decode("ascii", "replace").strip(), where)
+    return OuterKey(key_of_text(data.decode("ascii", "replace").strip(), where))
 
 
 def _is_readable(mode: int) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-def _decoded(text: str, where: str) -> OuterKey:
-    """Return the key that a text holds; it is in no message."""
-    try:
-        if _HEX.fullmatch(text):
-            return OuterKey(bytes.fromhex(text))
-        if _BASE64.fullmatch(text):
-            plain = text.rstrip("=").replace("-", "+").replace("_", "/").encode() + b"="
-            key = base64.b64decode(plain, validate=True)
-            if base64.b64encode(key) == plain:  # else its last bits say that nobody encoded it
-                return OuterKey(key)
-    except (Error, ValueError):
-        pass
-    raise KeyUnusable(f"{where}: is not a key: {_HOW}")
-
-
 def _key(data: bytes, where: str) -> OuterKey:
     if data.isascii() and data.decode("ascii").isprintable():
-        raise KeyUnusable(f"{where}: is a text, and not a key: {_HOW}")
+        raise KeyUnusable(f"{where}: is a text, and not a key: {HOW}")
     return OuterKey(data)
 
 
@@ -101,7 +78,7 @@ class KeyFile:
         """Return the key, made now if there is none; of two who make one, both get the same."""
         if not self.path.exists():
             write_private(self.path, new_key().raw, replace=False)
-            _sync_folder(self.path)
+            sync_folder(self.path)
         key = self.read()
         if key is None:
             raise KeyUnusable(f"{self.path}: was taken away while it was read; try again")
@@ -111,7 +88,7 @@ class KeyFile:
         """Write the next key, before the store is changed to it."""
         beside = self._beside(key.id)
         write_private(beside, key.raw)
-        _sync_folder(beside)
+        sync_folder(beside)
 
     def finish(self, key_id: str) -> None:
         """Put the key that the store has now in its place, if it is still beside it.
@@ -121,7 +98,7 @@ class KeyFile:
         """
         if self.has_beside(key_id):
             self._beside(key_id).replace(self.path)
-            _sync_folder(self.path)
+            sync_folder(self.path)
         for left in self.path.parent.glob(f"{self.path.name}.{'[0-9a-f]' * KEY_ID_DIGITS}"):
             left.unlink(missing_ok=True)
 
@@ -231,12 +208,3 @@ class Keys:
             f"{DESCRIPTOR_OPTION} N, or {VARIABLE}. If it is lost, so are the secrets: move "
             f"{store} away and set them again"
         )
-
-
-def _sync_folder(path: Path) -> None:
-    """Make a file's name survive a crash of the system."""
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

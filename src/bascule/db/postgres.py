@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
@@ -36,9 +36,9 @@ FORM_SECONDS = 120.0
 MOST = 8
 #: How long a question whose connection was cut has to notice.
 _NOTICE_SECONDS = 1.0
-#: Classes of errors that leave open what became of a commit: of the connection, of an operator
-#: who ended it, and of the server itself.
-_DOUBTFUL = ("08", "57P", "58", "XX")
+#: Classes of errors that leave open what became of a commit: of the connection, and of an
+#: operator who ended it.
+_DOUBTFUL = ("08", "57P")
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _WRITE = "BEGIN"
 
@@ -61,7 +61,8 @@ class Postgres:
         self.where = shown_dsn(dsn)
         #: Why the database cannot be asked now, in words that anybody may read.
         self.trouble: str | None = None
-        self._seconds = seconds
+        #: How long one transaction may take, waiting for a connection included.
+        self.seconds = seconds
         self._most = most
         self._pooler = listen_dsn is not None
         self._pool: Pool | None = None
@@ -69,11 +70,11 @@ class Postgres:
     async def open(self) -> Self:
         """Make sure that it can be reached; raise StoreUnavailable."""
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self.seconds):
                 self._pool = await make_pool(
                     self.dsn,
                     most=self._most,
-                    seconds=self._seconds,
+                    seconds=self.seconds,
                     settings=self._settings(),
                     prepared=0 if self._pooler else 100,
                 )
@@ -89,7 +90,7 @@ class Postgres:
     def _settings(self) -> dict[str, str]:
         if self._pooler:  # which knows no such settings, and shares the connection with others
             return {"application_name": "bascule"}
-        most = str(int(self._seconds * 1000))
+        most = str(int(self.seconds * 1000))
         return {
             "application_name": "bascule",
             "statement_timeout": most,
@@ -123,35 +124,75 @@ class Postgres:
             lambda connection: _transaction(connection, work, _WRITE), seconds
         )
 
+    async def fetch(self, query: str, *args: object, seconds: float | None = None) -> list[Row]:
+        """Run one query, which sees one snapshot; as ``read``, in one round trip."""
+        return await self._leased(lambda connection: connection.fetch(query, *args), seconds)
+
     async def statement(self, query: str, *args: object) -> list[Row]:
         """Run one statement that is a transaction of its own; as ``write``, in one round trip."""
         return await self._leased(lambda connection: _alone(connection, query, args), None)
 
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Transaction, None]:
+        """Begin a transaction that waits for whoever asks; undone unless its last word is said.
+
+        The server ends one that hears nothing for too long: it may hold what others wait for.
+        """
+        async with self._lease(self.seconds) as connection:
+            begun = Transaction(self, connection)
+            try:
+                await begun.begin()
+                yield begun
+            finally:
+                await begun.undo()
+
     async def _leased(self, work: Work[T], seconds: float | None) -> T:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (seconds or self.seconds)
+        async with self._lease(deadline - loop.time()) as connection:
+            return await self.answer(connection, work, deadline - loop.time())
+
+    async def answer(self, connection: Connection, work: Work[T], seconds: float) -> T:
+        """Run a work on a connection of this database; whoever is answered has no trouble."""
+        with self._faults():
+            found = await ended(connection, work, seconds)
+        self.trouble = None
+        return found
+
+    @asynccontextmanager
+    async def _lease(self, seconds: float) -> AsyncGenerator[Connection, None]:
+        pool = self._pool
+        if pool is None:
+            raise StoreUnavailable(f"{self.where} is not open")
+        with self._faults():
+            connection = await self._acquire(pool, seconds)
         try:
-            found = await self._lent(work, seconds or self._seconds)
+            yield connection
+        finally:
+            with suppress(*FAULTS):
+                await pool.release(connection)
+
+    async def _acquire(self, pool: Pool, seconds: float) -> Connection:
+        try:
+            async with asyncio.timeout(seconds):
+                return await pool.acquire()
+        except TimeoutError as error:
+            busy = pool.get_size() == self._most and not pool.get_idle_size()
+            why = f"all of its {self._most} connections are in use" if busy else ""
+            raise TimeoutError(why) from error
+
+    @contextmanager
+    def _faults(self) -> Generator[None, None, None]:
+        """Have all that the driver raises say what it means to whoever asked."""
+        try:
+            yield
         except OutcomeUnknown as error:
             self.trouble = str(error)
             raise
         except FAULTS as error:
-            self.trouble = f"{self.where} does not answer: {said(error)}"
+            what = "refuses" if _was_said(error) else "does not answer"
+            self.trouble = f"{self.where} {what}: {said(error)}"
             raise StoreUnavailable(self.trouble) from error
-        self.trouble = None
-        return found
-
-    async def _lent(self, work: Work[T], seconds: float) -> T:
-        pool = self._pool
-        if pool is None:
-            raise StoreUnavailable(f"{self.where} is not open")
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
-        async with asyncio.timeout_at(deadline):
-            connection = await pool.acquire()
-        try:
-            return await ended(connection, work, deadline - loop.time())
-        finally:
-            with suppress(*FAULTS):
-                await pool.release(connection)
 
     # --- what one process does for all
 
@@ -196,7 +237,7 @@ class Postgres:
         try:
             connection = await self.connect()
             query, key = "SELECT pg_try_advisory_lock($1)", lock_key(name)
-            mine = await ended(connection, lambda c: c.fetchval(query, key), self._seconds)
+            mine = await ended(connection, lambda c: c.fetchval(query, key), self.seconds)
         except FAULTS as error:
             raise StoreUnavailable(f"{self.where} does not answer: {said(error)}") from error
         try:
@@ -206,9 +247,52 @@ class Postgres:
 
     async def connect(self) -> OwnConnection:
         """Return a connection of one's own to the server itself."""
-        async with asyncio.timeout(self._seconds):
+        async with asyncio.timeout(self.seconds):
             name = {"application_name": "bascule"}
-            return await connect(self.direct_dsn, seconds=self._seconds, settings=name)
+            return await connect(self.direct_dsn, seconds=self.seconds, settings=name)
+
+
+class Transaction:
+    """A transaction that is open between questions (``Postgres.transaction``)."""
+
+    def __init__(self, postgres: Postgres, connection: Connection) -> None:
+        self._postgres = postgres
+        self._connection = connection
+        self._open = False
+
+    async def begin(self) -> None:
+        """Begin it."""
+        most = int(self._postgres.seconds * 1000)
+        await self._run(
+            lambda connection: connection.execute(
+                f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {most}"
+            )
+        )
+        self._open = True
+
+    async def fetch(self, query: str, *args: object) -> list[Row]:
+        """Run one query of it; raise StoreUnavailable."""
+        return await self._run(lambda connection: connection.fetch(query, *args))
+
+    async def statement(self, query: str, *args: object) -> list[Row]:
+        """Say its last word and commit; as ``Postgres.write``."""
+
+        async def work(connection: Connection) -> list[Row]:
+            rows = await connection.fetch(query, *args)
+            await _commit(connection)
+            self._open = False
+            return rows
+
+        return await self._run(work)
+
+    async def undo(self) -> None:
+        """Undo it, unless it was committed."""
+        if self._open:
+            with suppress(StoreUnavailable):
+                await self._run(lambda connection: connection.execute("ROLLBACK"))
+
+    async def _run(self, work: Work[T]) -> T:
+        return await self._postgres.answer(self._connection, work, self._postgres.seconds)
 
 
 async def hang_up(connection: OwnConnection) -> None:
@@ -229,8 +313,15 @@ async def ended(connection: Connection, work: Work[T], seconds: float) -> T:
     try:
         await asyncio.wait({asking}, timeout=seconds)
     finally:
-        if not asking.done():
+        late = not asking.done()
+        if late:
             await _cut(connection, asking)
+    if not asking.done() or asking.cancelled():
+        raise OutcomeUnknown(_unknown(TimeoutError()))
+    if late and (error := asking.exception()) is not None:
+        if isinstance(error, OutcomeUnknown):
+            raise OutcomeUnknown(_unknown(TimeoutError())) from error
+        raise TimeoutError from error
     return asking.result()
 
 
@@ -240,6 +331,8 @@ async def _cut(connection: Connection, asking: asyncio.Future[T]) -> None:
     if not asking.done():
         asking.cancel()
         await asyncio.wait({asking}, timeout=_NOTICE_SECONDS)
+    if asking.done() and not asking.cancelled():
+        asking.exception()  # looked at: whoever was cancelled does not
 
 
 async def _transaction(connection: Connection, work: Work[T], begin: str) -> T:
@@ -250,15 +343,22 @@ async def _transaction(connection: Connection, work: Work[T], begin: str) -> T:
         with suppress(*FAULTS):
             await connection.execute("ROLLBACK")
         raise
+    if begin == _READ:
+        await connection.execute("COMMIT")
+    else:
+        await _commit(connection)
+    return result
+
+
+async def _commit(connection: Connection) -> None:
     try:
         ended = await connection.execute("COMMIT")
     except FAULTS as error:
-        if begin == _READ or _is_certain(error):
+        if _is_certain(error):
             raise
         raise OutcomeUnknown(_unknown(error)) from error
     if ended != "COMMIT":
         raise StoreUnavailable("PostgreSQL undid a transaction instead of committing it")
-    return result
 
 
 async def _alone(connection: Connection, query: str, args: Sequence[object]) -> list[Row]:
@@ -275,16 +375,24 @@ def _unknown(error: BaseException) -> str:
 
 
 def _is_certain(error: BaseException) -> bool:
-    """Say whether an error of a commit means that nothing was written."""
+    """Say whether an error of a commit means that nothing was written.
+
+    The server says so by refusing it and going on; what ends the connection may come too late.
+    """
     state = getattr(error, "sqlstate", None)
-    return isinstance(state, str) and not state.startswith(_DOUBTFUL)
+    return _was_said(error) and isinstance(state, str) and not state.startswith(_DOUBTFUL)
+
+
+def _was_said(error: BaseException) -> bool:
+    """Say whether the server refused something, and goes on."""
+    return getattr(error, "severity_en", None) == "ERROR"
 
 
 def said(error: BaseException) -> str:
     """Return an error's words, which some have none of."""
     if isinstance(error, TimeoutError):
-        return "it took too long"
-    return str(error) or type(error).__name__
+        return str(error) or "it took too long"
+    return "; ".join(str(error).splitlines()) or type(error).__name__
 
 
 def shown_dsn(dsn: str) -> str:

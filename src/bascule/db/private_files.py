@@ -15,15 +15,20 @@ class KeyUnusable(BasculeError):
     """A key's file is not private or not a key."""
 
 
+def private_folder(path: Path) -> None:
+    """Make a folder that only its owner can enter, unless it is there."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, "is not a directory", str(path)) from None
+
+
 def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
     """Write a file that only its owner can read; all of it is there or nothing.
 
     ``replace=False`` leaves a file that is there already as it is.
     """
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except FileExistsError:
-        raise NotADirectoryError(errno.ENOTDIR, "is not a directory", str(path.parent)) from None
+    private_folder(path.parent)
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -60,3 +65,12 @@ def read_key(path: Path, size: int) -> bytes:
     if len(key) != size:
         raise KeyUnusable(f"{path}: not a key, which has {size} bytes; restore it from a backup")
     return key
+
+
+def sync_folder(path: Path) -> None:
+    """Make a file's name survive a crash of the system."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

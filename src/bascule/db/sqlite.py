@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from bascule.db.errors import StoreUnavailable
 from bascule.db.group import Work
+from bascule.db.statements import Statements
 
 T = TypeVar("T")
 #: The steps to a file's next form, all in one transaction: statements, and what SQL cannot say.
@@ -73,7 +74,8 @@ class Database:
     """One SQLite file, opened once by this process.
 
     A file that is foreign, newer or damaged is refused, and not a byte of it changes. ``shrinks``
-    lets a new file give pages back that are no longer used (:func:`give_back`).
+    lets a new file give pages back that are no longer used (:func:`give_back`), and overwrites
+    what is deleted.
     """
 
     def __init__(
@@ -188,9 +190,10 @@ class Database:
         try:
             if self._shrinks:  # which a file takes that has no page yet
                 connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+                connection.execute("PRAGMA secure_delete = ON").fetchall()
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-            _migrate(connection, self.path, migrations)
+            migrate(connection, self.path, migrations)
         except BaseException:
             self._discard(connection)
             raise
@@ -392,14 +395,15 @@ def _refuse_damaged(found: str | None, path: Path) -> None:
         raise StoreUnavailable(f"{path} is damaged ({found}): restore it from a backup")
 
 
-def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
+def migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
+    """Bring a file to its newest form, each step in a transaction of its own."""
     found = _pragma(connection, "user_version")
     for number, migration in enumerate(migrations[found:], start=found + 1):
         step = partial(_bring_forward, path, found, number, migration)
         _transaction(connection, step, plain_commit)
 
 
-def give_back(connection: sqlite3.Connection) -> None:
+def give_back(connection: Statements) -> None:
     """Give the pages that nothing uses back to the disk, in a database that shrinks.
 
     SQLite frees a page with each step of this statement, and Python makes one step.
@@ -437,6 +441,6 @@ def backup(connection: sqlite3.Connection, target: Path) -> None:
     part.replace(target)
 
 
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
+def _pragma(connection: Statements, name: str) -> int:
     [value] = connection.execute(f"PRAGMA {name}").fetchone()
     return int(value)

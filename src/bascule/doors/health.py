@@ -1,15 +1,16 @@
 """Whether the process is well: ``/healthz``, ``/readyz`` and ``/metrics``.
 
 Health and readiness need no token, so they tell how many servers there are in which state and not
-their names. A server that is down shows in health; the process stays ready, since nobody is helped
-when it is taken out of service for it. One whose store refuses writes is not ready, and says why.
+their names. A server that is down shows in health, as does a PostgreSQL that is away; the process
+stays ready, since nobody is helped when it is taken out of service for it. One whose own store
+refuses writes is not ready, and says why.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,16 +20,30 @@ from bascule.asgi.guard import OPEN, GuardedRoute, route
 from bascule.asgi.json import json_response
 from bascule.audit.metrics import Metrics
 from bascule.model.status import UNWELL
-from bascule.wire.api.health import Health, Ready
+from bascule.wire.api.health import UNWELL_SERVERS, Health, Ready
 
 _TEXT = "text/plain; version=1.0.0; charset=utf-8"
 
 
-def health_of(revision: int, states: Iterable[str], *, following: bool) -> Health:
-    """Return the health of a node at a revision, with its servers in these states."""
+def health_of(
+    revision: int,
+    states: Iterable[str],
+    *,
+    following: bool,
+    troubles: Mapping[str, str] | None = None,
+) -> Health:
+    """Return the health of a process at a revision, with its servers in these states.
+
+    ``troubles`` are what else is wrong, by code.
+    """
     counted = dict(sorted(Counter(states).items()))
-    well = following and not UNWELL.intersection(counted)
-    return Health("ok" if well else "degraded", revision, counted)
+    reasons = dict(troubles or {})
+    if not following:
+        reasons["not_following"] = "the node does not follow the registry; it serves what it knows"
+    unwell = sum(count for state, count in counted.items() if state in UNWELL)
+    if unwell:
+        reasons[UNWELL_SERVERS] = f"{unwell} of {sum(counted.values())} servers are not well"
+    return Health("degraded" if reasons else "ok", revision, counted, reasons)
 
 
 def health_routes(
@@ -54,6 +69,7 @@ def health_routes(
     async def figures(request: Request) -> Response:
         """Give the figures."""
         del request
+        metrics.degraded = tuple(health().reasons)
         return Response(await asyncio.to_thread(metrics.render), media_type=_TEXT)
 
     return [

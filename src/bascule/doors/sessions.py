@@ -16,13 +16,13 @@ from typing import Protocol
 from msgspec import Struct
 
 from bascule.asgi.errors import Refused
-from bascule.asgi.whoami import Position
 from bascule.auth.identity import Principal
 from bascule.auth.token_record import TokenRecord
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError, SessionRefused
 from bascule.lifetime import Lifetime
 from bascule.model.session import SessionRequest
+from bascule.model.snapshot import Position
 from bascule.model.task import TaskRecord
 from bascule.node.bridge.core import BridgeCore
 from bascule.node.bridge.opening import Opening
@@ -91,8 +91,7 @@ class Sessions(Lifetime):
     @property
     def position(self) -> Position:
         """Return which registry decides here, and its revision."""
-        snapshot = self._bridge.snapshot
-        return Position(snapshot.store_id, snapshot.revision)
+        return self._bridge.snapshot.position
 
     def subscribe(self, on_change: OnChange) -> Unsubscribe:
         """Call a function for each change of any server, its tools or the records."""

@@ -5,6 +5,7 @@ A node swaps snapshots atomically. ``Snapshot.after`` is the only way from one r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TypeAlias
 
@@ -23,11 +24,44 @@ Records: TypeAlias = Mapping[tuple[Kind, str], Record | None]
 
 
 class Position(Struct, frozen=True):
-    """A place in a registry's history. A revision whose mark differs is not the same revision."""
+    """A place in a registry's history. A revision whose mark differs is not the same revision.
+
+    An empty store or mark is not known, and is not compared.
+    """
 
     store_id: str = ""
     revision: int = 0
     mark: str = ""
+
+    def __str__(self) -> str:
+        """Return it as ids of events and tags of answers have it."""
+        return "-".join(part for part in (self.store_id, str(self.revision), self.mark) if part)
+
+    def is_of(self, store_id: str) -> bool:
+        """Say whether it may be a place in the history of a store."""
+        return not (self.store_id and store_id) or self.store_id == store_id
+
+    def fits(self, mark: str | None) -> bool:
+        """Say whether its revision may be the one with this mark."""
+        return not (self.mark and mark) or self.mark == mark
+
+    def agrees(self, other: Position) -> bool:
+        """Say whether both are one place, as far as either is known."""
+        same = self.is_of(other.store_id) and self.fits(other.mark)
+        return same and self.revision == other.revision
+
+
+_POSITION = re.compile(
+    r"(?:(?P<store>[^-]*)-)?(?P<revision>[0-9]{1,15})(?:-(?P<mark>[0-9a-f]{1,64}))?", re.ASCII
+)
+
+
+def read_position(text: str) -> Position | None:
+    """Read a position as ``str`` writes it, with or without store and mark; None for no such."""
+    found = _POSITION.fullmatch(text)
+    if found is None:
+        return None
+    return Position(found["store"] or "", int(found["revision"]), found["mark"] or "")
 
 
 class SnapshotChange(Struct, frozen=True):
@@ -39,19 +73,32 @@ class SnapshotChange(Struct, frozen=True):
     store_id: str
     revision: int
     records: Records = {}
+    mark: str = ""
+
+    @property
+    def position(self) -> Position:
+        """Return where it leads to."""
+        return Position(self.store_id, self.revision, self.mark)
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """One consistent view of a registry."""
+    """One consistent view of a registry. ``predecessor`` is the store that its own replaced."""
 
     store_id: str = ""
     revision: int = 0
+    mark: str = ""
+    predecessor: str = ""
     servers: Mapping[str, ServerRecord] = {}
     tasks: Mapping[str, TaskRecord] = {}
     profiles: Mapping[str, ProfileRecord] = {}
     platform: PlatformRecord = PlatformRecord()
     backends: Mapping[str, BackendRecord] = {}
     users: Mapping[str, UserRecord] = {}
+
+    @property
+    def position(self) -> Position:
+        """Return where in the registry's history it is."""
+        return Position(self.store_id, self.revision, self.mark)
 
     def items(self, kind: Kind) -> Mapping[str, Record]:
         """Return the records of a kind by key; the platform record has the key ``platform``."""
@@ -70,6 +117,10 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         position = (change.store_id, change.revision)
         return bool(change.records) and position == (self.store_id, self.revision + 1)
 
+    def is_beyond(self, other: Snapshot | SnapshotChange) -> bool:
+        """Say whether it is further on in the same store."""
+        return self.store_id == other.store_id and self.revision > other.revision
+
     def after(self, change: SnapshotChange) -> Snapshot:
         """Return the snapshot that a change leads to, its records in the order of their keys."""
         kept = {kind: dict(self.items(kind)) for kind in KINDS if kind in _touched(change)}
@@ -82,6 +133,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         return replace(
             self,
             revision=change.revision,
+            mark=change.mark,
             platform=platform.get(PLATFORM, PlatformRecord()),
             **{f"{kind}s": dict(sorted(records.items())) for kind, records in kept.items()},
         )

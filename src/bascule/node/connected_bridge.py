@@ -112,6 +112,11 @@ class ConnectedBridge(Lifetime):
         """Return why the registry cannot be followed now, where this process is a node."""
         return self.serving.problem if self.serving is not None else None
 
+    async def accept_registry(self) -> None:
+        """Take what the registry has, where ``problem`` says that this node doubts it."""
+        if isinstance(self.serving, _Following):
+            await self.serving.accept()
+
     async def reconnect(self, server_id: str) -> None:
         """Tear down and reconnect a server of this process; one elsewhere is left alone."""
         if self.serving is not None:
@@ -378,6 +383,9 @@ class _Following:
     @property
     def problem(self) -> str | None:
         return self._follower.problem
+
+    async def accept(self) -> None:
+        await self._follower.accept()
 
     def open_session(self, opening: Opening) -> ToolSession:
         return self._bridge.open_session(opening)

@@ -45,9 +45,10 @@ async def test_a_list_shows_records_with_status_and_when_they_changed(desk: Desk
     answer = await desk.ask("GET", place, role="viewer")
 
     assert answer.status == 200
-    assert set(answer.json) == {"store_id", "revision", "servers", "next_cursor"}
-    assert answer.json["revision"] == 1
-    assert answer.json["store_id"] == desk.service.view.store_id
+    assert set(answer.json) == {"store_id", "revision", "mark", "servers", "next_cursor"}
+    found = answer.json["store_id"], answer.json["revision"], answer.json["mark"]
+    assert found == (desk.service.view.store_id, 1, desk.service.view.mark)
+    assert answer.header("etag") == f'"{desk.service.view.position}"'
     [shown] = answer.json["servers"]
     assert shown["server_id"] == "fs"
     stdio = {"command": "true", "args": [], "env": {}, "env_from": [], "home": "kept"}

@@ -35,11 +35,34 @@ async def test_every_kind_is_there_at_one_revision(desk: Desk):
 
 async def test_a_snapshot_that_is_known_is_not_sent_again(desk: Desk):
     await desk.ask("PUT", f"{SERVERS}/fs", SECRET)
-    tag = f'"{desk.service.view.store_id}-1"'
-    same = await desk.ask("GET", SNAPSHOT, role="node", headers={"If-None-Match": tag})
+    first = await desk.ask("GET", SNAPSHOT, role="node")
+    view = desk.service.view
+    etag = first.header("etag") or ""
+    assert etag == f'"{view.store_id}-1-{view.mark}"'
+    assert (first.json["mark"], first.json["predecessor"]) == (view.mark, "")
+    unmarked = f'"{view.store_id}-1"'
+    tags = [{"If-None-Match": tag} for tag in (etag, unmarked)]
+    same = [await desk.ask("GET", SNAPSHOT, role="node", headers=tag) for tag in tags]
+    assert [answer.status for answer in same] == [304, 304]
     await desk.ask("DELETE", f"{SERVERS}/fs")
-    other = await desk.ask("GET", SNAPSHOT, role="node", headers={"If-None-Match": tag})
-    assert (same.status, other.status, other.json["servers"]) == (304, 200, [])
+    later = [await desk.ask("GET", SNAPSHOT, role="node", headers=tag) for tag in tags]
+    assert [(one.status, one.json["servers"], one.json["follows"]) for one in later] == [
+        (200, [], True)
+    ] * 2
+
+
+@pytest.mark.requirement("registry:position")
+async def test_a_reader_is_told_that_what_it_has_is_of_another_history(desk: Desk):
+    await desk.ask("PUT", f"{SERVERS}/fs", SECRET)
+    await desk.ask("DELETE", f"{SERVERS}/fs")
+    store_id, mark = desk.service.view.store_id, desk.service.view.mark
+    told: dict[str, bool] = {}
+    for known in (f"{store_id}-1-{mark}", f"{store_id}-3-{mark}", f"another-1-{mark}", "7"):
+        answer = await desk.ask(
+            "GET", SNAPSHOT, role="node", headers={"If-None-Match": f'"{known}"'}
+        )
+        told[known.replace(store_id, "it").replace(mark, "m")] = answer.json["follows"]
+    assert told == {"it-1-m": False, "it-3-m": False, "another-1-m": False, "7": False}
 
 
 @pytest.mark.requirement("admin:public:watch")

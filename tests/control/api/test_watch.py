@@ -29,7 +29,8 @@ async def test_a_watch_streams_changes_after_a_revision(desk: Desk):
 
     assert data(second) == {"revision": 2, "kind": "server", "upserts": ["b"], "deletes": []}
     assert data(third) == {"revision": 3, "kind": "server", "upserts": [], "deletes": ["a"]}
-    assert (second.event, third.id) == ("message", f"{desk.service.view.store_id}-3")
+    view = desk.service.view
+    assert (second.event, third.id) == ("message", f"{view.store_id}-3-{view.mark}")
 
 
 @pytest.mark.requirement("admin:public:watch")
@@ -40,10 +41,38 @@ async def test_a_reader_resumes_after_the_last_event_it_saw(desk: Desk):
         first = await stream.next()
     async with desk.stream(f"{WATCH}?since=0", headers={"Last-Event-ID": first.id}) as stream:
         again = [data(await stream.next())["revision"] for _ in range(2)]
-    async with desk.stream(WATCH, headers={"Last-Event-ID": "2"}) as stream:
-        plain = data(await stream.next())["revision"]
+    older = [str(2), f"{desk.service.view.store_id}-2"]
+    plain: list[int] = []
+    for last in older:
+        async with desk.stream(WATCH, headers={"Last-Event-ID": last}) as stream:
+            plain.append(data(await stream.next())["revision"])
 
-    assert (again, plain) == ([2, 3], 3)
+    assert (again, plain) == ([2, 3], [3, 3])
+
+
+@pytest.mark.requirement("registry:position")
+async def test_a_reader_of_another_history_is_not_led_on(desk: Desk):
+    await desk.ask("PUT", f"{SERVERS}/a", server("a"))
+    await desk.ask("PUT", f"{SERVERS}/b", server("b"))
+    store_id = desk.service.view.store_id
+    mark = "0123456789abcdef"
+    refused = [
+        await desk.ask("GET", f"{WATCH}?since=1&store_id={store_id}&mark={mark}"),
+        await desk.ask("GET", f"{WATCH}?since=1&mark={mark}"),
+        await desk.ask("GET", f"{WATCH}?since=3&store_id={store_id}&mark={mark}"),
+        await desk.ask("GET", WATCH, headers={"Last-Event-ID": f"{store_id}-1-{mark}"}),
+    ]
+
+    assert [(one.status, one.code) for one in refused] == [(410, "store_changed")] * 4
+    cases = [one.json["error"]["details"]["case"] for one in refused]
+    assert cases == ["other_copy", "other_copy", "older_copy", "other_copy"]
+
+
+@pytest.mark.parametrize("last", ["x", "a-b-c", "1-2-3-4", "-", "a-", "a--1"])
+async def test_an_id_that_is_of_no_event_is_refused(desk: Desk, last: str):
+    answer = await desk.ask("GET", WATCH, headers={"Last-Event-ID": last})
+    assert (answer.status, answer.code) == (400, "invalid_request")
+    assert "Last-Event-ID" in answer.json["error"]["message"]
 
 
 async def test_a_revision_of_two_kinds_gets_its_id_with_its_last_event(desk: Desk):
@@ -90,7 +119,7 @@ async def test_an_idle_watch_carries_bookmarks(desk: Desk):
         1,
         "bookmark",
     )
-    assert event.id == f"{desk.service.view.store_id}-1"
+    assert event.id == f"{desk.service.view.store_id}-1-{desk.service.view.mark}"
 
 
 @pytest.mark.requirement("admin:public:watch", "registry:watch:since-too-old")

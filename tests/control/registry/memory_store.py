@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+
+from msgspec.structs import replace
 
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.control.registry.errors import Compacted, HeadMoved
+from bascule.control.registry.errors import Compacted
 from bascule.control.registry.history_clock import SteadyClock
 from bascule.control.registry.store import (
     MAX_PROPOSALS,
@@ -18,10 +21,14 @@ from bascule.control.registry.store import (
     Retention,
     View,
     Write,
+    Writer,
     change_of,
     effective_writes,
+    new_mark,
+    refuse_moved,
     refuse_unreachable,
 )
+from bascule.model.snapshot import Position
 from bascule.policy.pairs import Pair
 
 
@@ -31,12 +38,22 @@ class MemoryStore:
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._age = SteadyClock(clock)
-        self._oldest = View(secrets.token_hex(8), 0, {})  # the state at the floor
+        self._oldest = View(secrets.token_hex(8), 0, {}, new_mark())  # the state at the floor
         self._newest = self._oldest
         self._log: list[Change] = []
         self._listeners: list[Callable[[Change], None]] = []
         self._pairs: frozenset[Pair] = frozenset()
         self._proposals: dict[Key, Proposal] = {}
+
+    def become(self, other: MemoryStore, *, predecessor: str | None = None) -> None:
+        """Have what another store has; one that names a predecessor was restored from it."""
+        named = (
+            {}
+            if predecessor is None
+            else {"store_id": secrets.token_hex(8), "predecessor": predecessor}
+        )
+        self._oldest, self._newest = [replace(v, **named) for v in (other._oldest, other._newest)]
+        self._log = list(other._log)
 
     @property
     def refusal(self) -> str | None:
@@ -47,9 +64,17 @@ class MemoryStore:
         """Call ``listener`` for every change."""
         self._listeners.append(listener)
 
+    async def watch_others(self, ring: Callable[[], None]) -> None:
+        """Return: there are no others."""
+
+    def reserved(self) -> AbstractAsyncContextManager[Writer]:
+        """Reserve nothing: there are no others."""
+        return nullcontext(self.write)
+
     async def head(self) -> Head:
         """Return where the store is."""
-        return Head(self._newest.store_id, self._newest.revision, self._oldest.revision)
+        now = self._newest
+        return Head(now.store_id, now.revision, self._oldest.revision, now.mark, now.predecessor)
 
     async def view(self, revision: int | None = None) -> View:
         """Return every object, now or at an older revision."""
@@ -62,11 +87,10 @@ class MemoryStore:
         return view
 
     async def write(
-        self, writes: Sequence[Write], by: Author, *, base: int | None = None
+        self, writes: Sequence[Write], by: Author, *, base: Position | None = None
     ) -> Change | None:
         """Write all or nothing as one revision."""
-        if base is not None and base != self._newest.revision:
-            raise HeadMoved(base, self._newest.revision)
+        refuse_moved(base, self._newest.position)
         effective = effective_writes(writes, self._newest.current)
         if not effective:
             return None
@@ -75,6 +99,7 @@ class MemoryStore:
             revision=self._newest.revision + 1,
             at=self._clock.now(),
             by=by,
+            mark=new_mark(),
         )
         self._log.append(change)
         self._newest = self._newest.after(change)
@@ -93,6 +118,12 @@ class MemoryStore:
         """Return the changes that are kept below a revision, the newest first."""
         found = [c for c in reversed(self._log) if before is None or c.revision < before]
         return tuple(found[:limit])
+
+    async def mark_at(self, revision: int) -> str | None:
+        """Return the mark of a revision; None where that is not kept."""
+        if revision == self._oldest.revision:
+            return self._oldest.mark
+        return next((one.mark for one in self._log if one.revision == revision), None)
 
     async def compact(self, retention: Retention) -> int:
         """Forget what is too old."""

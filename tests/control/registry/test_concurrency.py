@@ -5,23 +5,24 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
 import pytest
 
 from bascule.control.registry.errors import Compacted, Conflict
 from bascule.control.registry.service import RegistryService, Settings, open_registry
-from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.registry.store import Change, Event, Retention, Store, View
 from bascule.model.server import ServerRecord
 from bascule.testing.clock import FakeClock
 from tests.control.registry.build import BY, server
-from tests.scale import scaled
+from tests.control.registry.conftest import stores
+from tests.scale import SOAK, scaled
 
 WRITERS = 8
 WATCHERS = 20
 KEYS = 3
+REPLICAS = 4 if SOAK else 2
 
 
 async def count_up(services: list[RegistryService], number: int, times: int) -> None:
@@ -161,14 +162,16 @@ async def compact_all_the_time(service: RegistryService) -> None:
         await turn()
 
 
-@pytest.mark.requirement("registry:revision:gap-free")
-async def test_two_processes_on_one_file_lose_nothing_either(tmp_path: Path):
+@pytest.mark.requirement("registry:revision:gap-free", "registry:postgres")
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_several_processes_on_one_store_lose_nothing_either(kind: str, tmp_path: Path):
     times = scaled(400) // WRITERS
-    path = tmp_path / "registry.db"
-    stores = [await SqliteStore(path, synchronous="OFF").open() for _ in range(2)]
-    async with open_registry(stores[0]) as one, open_registry(stores[1]) as other:
-        followers = await storm([one, other], times)
-        assert one.view == other.view
+    async with AsyncExitStack() as stack:
+        opened = await stack.enter_async_context(stores(kind, tmp_path, REPLICAS))
+        services = [await stack.enter_async_context(open_registry(one)) for one in opened]
+        followers = await storm(services, times)
+        one = services[0]
+        assert all(service.view == one.view for service in services)
         assert one.view.revision == total(one.view) == times * WRITERS
         for follower in followers:
             assert follower.seen == list(range(1, one.view.revision + 1))

@@ -6,8 +6,9 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -23,7 +24,9 @@ from bascule.model.server import ServerRecord
 from bascule.model.task import TaskRecord
 from bascule.testing.clock import FakeClock
 from tests.control.registry.build import BY, server
+from tests.control.registry.conftest import postgres, postgres_store
 from tests.control.registry.memory_store import MemoryStore
+from tests.postgres.databases import database
 from tests.scale import scaled
 from tests.waits import SOON_SECONDS
 
@@ -250,7 +253,55 @@ class SqliteMachine(RegistryMachine):
         shutil.rmtree(self.folder)
 
 
+_EMPTY = "DROP SCHEMA public CASCADE; CREATE SCHEMA public"
+
+
+class PostgresMachine(RegistryMachine):
+    """The same over a database, which is emptied at first, and left and opened in between."""
+
+    dsn: ClassVar[str]
+
+    def __init__(self) -> None:
+        self.opened = AsyncExitStack()
+        super().__init__()
+
+    async def open_store(self) -> Store:
+        async with postgres(self.dsn) as bare:
+            await bare.write(
+                lambda c: c.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+            )
+        return await self.opened.enter_async_context(postgres_store(self.dsn, self.clock))
+
+    @rule()
+    def reopen(self) -> None:
+        for follower in self.followers:
+            self.run(follower.hang_up())
+        again = self.opened.enter_async_context(postgres_store(self.dsn, self.clock))
+        self.store = self.run(again)
+        self.service = self.run(self.serve())
+
+    def teardown(self) -> None:
+        self.run(self.opened.aclose())
+        super().teardown()
+
+
 TestOverMemory = RegistryMachine.TestCase
 TestOverMemory.settings = settings(max_examples=scaled(600), stateful_step_count=40)
 TestOverSqlite = SqliteMachine.TestCase
 TestOverSqlite.settings = settings(max_examples=scaled(200), stateful_step_count=25)
+
+
+class TestOverPostgres(PostgresMachine.TestCase):
+    settings = settings(max_examples=scaled(100), stateful_step_count=25)
+    runner: asyncio.Runner
+    database: AbstractAsyncContextManager[str]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.runner, cls.database = asyncio.Runner(), database()
+        PostgresMachine.dsn = cls.runner.run(cls.database.__aenter__())
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.runner.run(cls.database.__aexit__(None, None, None))
+        cls.runner.close()

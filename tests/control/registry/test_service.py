@@ -23,7 +23,7 @@ from bascule.control.registry.store import Author, Store
 from bascule.db.errors import StoreUnavailable
 from bascule.errors import InvalidRecord
 from bascule.model.kinds import CLASSES, KINDS, Kind
-from bascule.model.snapshot import Snapshot
+from bascule.model.snapshot import Position, Snapshot
 from bascule.wire.faults import face
 from bascule.wire.records import dump, encode
 from tests.control.registry.build import BY, PLAIN, changed, server, write
@@ -353,7 +353,7 @@ def test_each_refusal_has_a_face():
         Conflict("server", "x", expected=1, current=2): (412, "ABORTED"),
         OwnedByFile([("server", "x", "x.toml")]): (409, "FAILED_PRECONDITION"),
         Compacted(1, 2): (410, "FAILED_PRECONDITION"),
-        StoreChanged("a", "b"): (410, "FAILED_PRECONDITION"),
+        StoreChanged(Position("a"), Position("b")): (410, "FAILED_PRECONDITION"),
         FutureRevision(3, 2): (400, "OUT_OF_RANGE"),
         StoreUnavailable("x"): (503, "UNAVAILABLE"),
         InvalidRecord(["x"]): (422, "INVALID_ARGUMENT"),

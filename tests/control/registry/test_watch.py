@@ -9,6 +9,7 @@ import pytest
 from bascule.control.registry.errors import Compacted, FutureRevision, StoreChanged
 from bascule.control.registry.service import RegistryService, Settings, open_registry
 from bascule.control.registry.store import Bookmark, Change, Retention, Store
+from bascule.model.snapshot import Position
 from bascule.testing.clock import FakeClock
 from tests.control.registry.build import BY, PLAIN, changes, idle, names, server, take
 from tests.waits import SOON_SECONDS
@@ -55,7 +56,7 @@ async def test_a_watch_of_some_kinds_hears_of_those_alone_and_keeps_up(service: 
     [event] = await take(events, 1)
     assert (event.revision, names(event)) == (3, [("task", "review", True)])
     await rename(service, 2)
-    assert await idle(events, service) == Bookmark(5)
+    assert await idle(events, service) == Bookmark(5, service.view.mark)
 
 
 @pytest.mark.requirement("registry:watch:bookmarks")
@@ -68,7 +69,7 @@ async def test_an_idle_watch_carries_bookmarks(store: Store, clock: FakeClock):
         assert not waiting.done()
         await clock.advance(1)
         async with asyncio.timeout(SOON_SECONDS):
-            assert await waiting == Bookmark(1)
+            assert await waiting == Bookmark(1, service.view.mark)
         # A watch that has just spoken needs none.
         await rename(service, 1)
         [event] = await take(events, 1)
@@ -93,8 +94,8 @@ async def test_a_watch_from_the_future_or_of_another_store_is_refused(service: R
     with pytest.raises(FutureRevision):
         await service.watch(2)
     with pytest.raises(StoreChanged):
-        await service.watch(1, store_id="another")
-    assert await service.watch(1, store_id=service.view.store_id)
+        await service.watch(Position("another", 1))
+    assert await service.watch(Position(service.view.store_id, 1))
 
 
 async def test_a_restart_hands_on_the_revision_and_the_watch(store: Store, clock: FakeClock):

@@ -10,8 +10,7 @@ from bascule.audit.approvals import Approvals, LedgerStore
 from bascule.audit.parked_turns import LedgerTurns
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.auth.keys import derived
-from bascule.auth.token_store import KEY_NAME
-from bascule.auth.tokens import server_key
+from bascule.auth.server_key import KEY_NAME, server_key
 from bascule.control.secrets import open_secrets
 from tests.loop.parked import Desk
 

@@ -49,6 +49,8 @@ class History:
             store_id=head.store_id,
             revision=head.revision,
             floor=head.floor,
+            mark=head.mark,
+            predecessor=head.predecessor,
             changes=tuple(
                 _entry(one, told[one.revision])
                 for one in changes

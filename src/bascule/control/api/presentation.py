@@ -28,15 +28,29 @@ def shown(
 ) -> Plain:
     """Return an object for somebody; ``status`` is for servers, where it is known.
 
-    Literal values are masked unless whoever asks starts servers. Fields that a record leaves at
-    their defaults are shown too, unless ``defaults`` is false.
+    Fields that a record leaves at their defaults are shown too, unless ``defaults`` is false.
     """
-    secrets = asking.may("registry:read_secrets")
-    plain: JsonObject = encode(stored.record) if secrets else masked(stored.kind, stored.record)
+    return shown_as(stored, status, literals=may_read_literals(asking), defaults=defaults)
+
+
+def may_read_literals(asking: Principal) -> bool:
+    """Say whether literal values are shown to somebody: to whoever starts servers."""
+    return asking.may("registry:read_secrets")
+
+
+def shown_as(
+    stored: Stored,
+    status: CombinedStatus | None = None,
+    *,
+    literals: bool = False,
+    defaults: bool = True,
+) -> Plain:
+    """Return an object; literal values are masked unless they are asked for."""
+    plain: JsonObject = encode(stored.record) if literals else masked(stored.kind, stored.record)
     if defaults:
         plain = with_defaults(plain, stored.record)
     if stored.extra:
-        plain = merge_patch(plain, stored.extra if secrets else shown_extra(stored))
+        plain = merge_patch(plain, stored.extra if literals else shown_extra(stored))
     if isinstance(stored.record, TaskRecord):
         plain = both_forms(plain, stored.record)
     if status is not None:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from bascule.asgi.errors import Refused
 from bascule.asgi.json import ANY_TAG, check_if_none_match, if_match, make_etag
-from bascule.asgi.parameters import number, number_of, word, wrong
+from bascule.asgi.parameters import number, word, wrong
 from bascule.auth.identity import Principal
 from bascule.control.registry.store import Author, Stored
 from bascule.model.kinds import KINDS, SECTIONS, Kind
@@ -53,11 +53,6 @@ def acting(request: Request) -> str:
 def revision(request: Request, name: str) -> int | None:
     """Return a revision from the query."""
     return number(request, name, digits=_DIGITS, wanted=_REVISION)
-
-
-def revision_of(text: str, name: str) -> int:
-    """Read a revision, or say which parameter is none."""
-    return number_of(text, name, digits=_DIGITS, wanted=_REVISION)
 
 
 def limit(request: Request) -> int | None:

@@ -59,7 +59,7 @@ class Records:
         limit, cursor = query.limit(request), query.cursor(request)
         defaults = flag(request, "defaults", default=True)
         view, asking = self._service.view, query.principal(request)
-        etag = make_etag(view.store_id, view.revision)
+        etag = make_etag(view.position)
         if is_unchanged(request, etag):
             return not_modified(etag)
         found = [one for one in view.of_kind(self._kind) if cursor is None or one.id > cursor]
@@ -72,6 +72,7 @@ class Records:
         body = LISTS[self._kind](
             store_id=view.store_id,
             revision=view.revision,
+            mark=view.mark,
             items=await apart(len(page), items),
             next_cursor=page[-1].id if len(page) < len(found) else None,
         )

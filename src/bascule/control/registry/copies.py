@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry.duties import Duties, FileCopy
 from bascule.control.registry.loader import Loader
-from bascule.control.registry.service import Written
+from bascule.control.registry.written import Written
 from bascule.db.errors import StoreUnavailable
 from bascule.errors import BasculeError
 

@@ -11,7 +11,7 @@
         ├── NotProposed      nothing waits to be accepted
         ├── OwnedByFile      a file owns the record: edit the file, or adopt the record
         ├── Compacted        the revision is older than what is kept: list anew
-        ├── StoreChanged     the revision belongs to another store: list anew
+        ├── StoreChanged     the position is not in this store's history: list anew
         ├── FutureRevision   the revision has not happened yet
         └── HeadMoved        another process wrote first; the service plans again
 
@@ -28,6 +28,7 @@ from itertools import islice
 from bascule.errors import BasculeError
 from bascule.model.json import JsonObject, JsonValue
 from bascule.model.kinds import Kind
+from bascule.model.snapshot import Position
 from bascule.policy.pairs import Pair, shown
 
 #: A name that is not there is compared with so many that are: it costs, and blocks the loop.
@@ -168,13 +169,39 @@ class Compacted(RegistryError):
 
 
 class StoreChanged(RegistryError):
-    """The revision belongs to another store, for instance to one before a restore."""
+    """The position is not in this store's history: another store, or another copy of it.
+
+    ``case`` names what happened: ``another_store``, ``emptied``, ``older_copy`` or ``other_copy``.
+    """
 
     code = "store_changed"
 
-    def __init__(self, given: str, current: str) -> None:
-        message = f"this is store {current}, not {given}; list anew"
-        super().__init__(message, store_id=current, given_store_id=given)
+    def __init__(self, given: Position, current: Position) -> None:
+        self.case, words = _what_happened(given, current)
+        super().__init__(
+            f"{words}; list anew",
+            case=self.case,
+            store_id=current.store_id,
+            revision=current.revision,
+            given_store_id=given.store_id,
+            given_revision=given.revision,
+        )
+
+
+def _what_happened(given: Position, current: Position) -> tuple[str, str]:
+    """Return a name and words for how a store differs from where somebody saw it."""
+    store, now, then = current.store_id, current.revision, given.revision
+    another = not given.is_of(store)
+    if now == 0 and then > 0:
+        place = f"store {given.store_id}" if another else "it"
+        return "emptied", f"store {store} is empty, and {place} was at revision {then}"
+    if another:
+        return "another_store", f"this is store {store}, not {given.store_id}"
+    if now < then:
+        words = f"store {store} is back at revision {now} and was at {then}"
+        return "older_copy", f"{words}: an older copy has taken its place"
+    words = f"revision {then} of store {store} is not the one that was seen"
+    return "other_copy", f"{words}: a copy that was written to elsewhere has taken its place"
 
 
 class FutureRevision(RegistryError):

@@ -4,27 +4,50 @@ A watcher has no queue, so a slow one costs nothing and delays nobody. One that 
 ring is served from the store's log; below the log's floor it is told so (``Compacted``) and has
 to list anew. There is never a silent gap: what a watcher gets next is always the revision after
 its cursor. Idle watchers get bookmarks, which also show that the stream lives.
+
+A store may be replaced under a process that serves it. The hub asks by the store's id, its head and
+the mark at its own revision; when these do not fit, every watch ends with ``StoreChanged``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Sequence
 
-from bascule.control.registry.errors import Compacted, StoreChanged
+from msgspec.structs import replace
+
+from bascule.audit.log_lines import say
+from bascule.control.registry.errors import Compacted, FutureRevision, StoreChanged
 from bascule.control.registry.store import (
     Bookmark,
     Change,
     Event,
+    Head,
     Store,
     View,
     refuse_unreachable,
 )
 from bascule.model.kinds import Kind
+from bascule.model.snapshot import Position
+
+logger = logging.getLogger("bascule.registry")
 
 CAPACITY = 1_024
 BATCH = 64
+
+
+class _History:
+    """What a watch follows, until another one has taken its place."""
+
+    #: Where it was left, and where the other one stands.
+    over: tuple[Position, Position] | None = None
+
+    def refuse_over(self) -> None:
+        """Raise StoreChanged once it is over."""
+        if self.over is not None:
+            raise StoreChanged(*self.over)
 
 
 class Hub:
@@ -35,6 +58,7 @@ class Hub:
         self._capacity = capacity
         self._ring: deque[Change] = deque()
         self._view = view
+        self._history = _History()
         self._ticks = 0
         self._news = asyncio.Event()
         self._closed = False
@@ -56,16 +80,49 @@ class Hub:
         self._wake()
 
     async def catch_up(self) -> None:
-        """Take in what other processes wrote."""
+        """Take in what other processes wrote, and another store in the place of this one."""
         async with self._catching_up:
-            try:
-                while page := await self._store.changes(self._view.revision):
-                    for change in page:
-                        self.publish(change)
-            except Compacted:
-                self._ring.clear()
-                self._view = await self._store.view()
-                self._wake()
+            while await self._advance():
+                pass
+
+    async def _advance(self) -> bool:
+        """Take some changes in; say whether there may be more."""
+        known = self._view.position
+        if (await self._store.head()).position == known:
+            return False
+        try:
+            page = await self._store.changes(known.revision)
+        except Compacted:
+            page = None
+        # Asked after they were read, so that they are not another store's.
+        if await self._parted(known, await self._store.head()):
+            await self._change_store(known)
+            return True
+        if page is None:
+            self._begin(await self._store.view())
+            return True
+        for change in page:
+            self.publish(change)
+        return bool(page)
+
+    async def _parted(self, known: Position, head: Head) -> bool:
+        """Say whether a store is not the one that was once at a position."""
+        if not known.is_of(head.store_id) or head.revision < known.revision:
+            return True
+        return not known.fits(await self._store.mark_at(known.revision))
+
+    async def _change_store(self, known: Position) -> None:
+        """Serve what is in the store's place now, and end every watch of what was there."""
+        view = await self._store.view()
+        over = known, view.position
+        say(logger, logging.WARNING, f"every watch ends: {StoreChanged(*over)}")
+        self._history.over, self._history = over, _History()
+        self._begin(view)
+
+    def _begin(self, view: View) -> None:
+        self._ring.clear()
+        self._view = view
+        self._wake()
 
     def tick(self) -> None:
         """Let idle watchers send a bookmark."""
@@ -78,31 +135,65 @@ class Hub:
         self._wake()
 
     async def watch(
-        self, since: int, *, kinds: Iterable[Kind] | None = None, store_id: str | None = None
+        self, since: Position | int, *, kinds: Iterable[Kind] | None = None
     ) -> AsyncGenerator[Event, None]:
-        """Return every change after a revision: in order, once, each whole; then go on.
+        """Return every change after a position: in order, once, each whole; then go on.
 
-        Raise Compacted, FutureRevision or StoreChanged at once; Compacted may also come later, to
-        a watcher that was too slow.
+        A number alone is a revision of whichever store this is. Raise Compacted, FutureRevision or
+        StoreChanged at once. Compacted may also come later, to a watcher that was too slow, and
+        StoreChanged to all of them.
         """
-        if store_id is not None and store_id != self._view.store_id:
-            raise StoreChanged(store_id, self._view.store_id)
-        if since > self._view.revision:
+        at = Position(revision=since) if isinstance(since, int) else since
+        cursor, history = await self.check(at), self._history
+        if not self._in_ring(at.revision):
+            refuse_unreachable(at.revision, await self._store.head())
+        return self._events(cursor, None if kinds is None else frozenset(kinds), history)
+
+    async def check(self, position: Position) -> Position:
+        """Return a position with store and mark; raise StoreChanged if it is of another history.
+
+        The mark is empty where it is not kept: nobody knows then. Raise FutureRevision for a
+        number that is too high and may have been made up.
+        """
+        found = await self._found(position)
+        if found is None or not found.mark:  # it may be this hub that is behind
             await self.catch_up()
-        if not self._in_ring(since):
-            refuse_unreachable(since, await self._store.head())
-        return self._events(since, None if kinds is None else frozenset(kinds))
+            found = await self._found(position)
+        if found is not None:
+            return found
+        now = self._view.position
+        if position.is_of(now.store_id) and not position.mark:
+            raise FutureRevision(position.revision, now.revision)
+        raise StoreChanged(position, now)
+
+    async def _found(self, position: Position) -> Position | None:
+        now = self._view.position
+        if not position.is_of(now.store_id) or position.revision > now.revision:
+            return None
+        mark = await self._mark_at(position.revision)
+        place = Position(now.store_id, position.revision, mark or "")
+        return place if position.fits(mark) else None
+
+    async def _mark_at(self, revision: int) -> str | None:
+        behind = self._view.revision - revision
+        if behind == 0:
+            return self._view.mark
+        if 0 < behind < len(self._ring):
+            return self._ring[-1 - behind].mark
+        return await self._store.mark_at(revision)
 
     async def _events(
-        self, cursor: int, kinds: frozenset[Kind] | None
+        self, cursor: Position, kinds: frozenset[Kind] | None, history: _History
     ) -> AsyncGenerator[Event, None]:
         said_at = self._ticks
         while not self._closed:
             # Taken before looking, so that what is published after looking is not slept through.
             news = self._news
             batch = await self._after(cursor)
+            history.refuse_over()
             for change in batch:
-                cursor = change.revision
+                history.refuse_over()
+                cursor = replace(cursor, revision=change.revision, mark=change.mark)
                 shown = change.only(kinds)
                 if shown is not None:
                     said_at = self._ticks
@@ -111,18 +202,21 @@ class Hub:
                 continue
             if said_at != self._ticks:
                 said_at = self._ticks
-                yield Bookmark(cursor)
+                yield Bookmark(cursor.revision, cursor.mark)
             else:
                 await news.wait()
 
     def _in_ring(self, since: int) -> bool:
         return self._view.revision - len(self._ring) <= since <= self._view.revision
 
-    async def _after(self, cursor: int) -> Sequence[Change]:
-        """Return some of the changes after a revision, from the ring or from the log."""
-        if not self._in_ring(cursor):
-            return await self._store.changes(cursor, BATCH)
-        behind = min(self._view.revision - cursor, len(self._ring))
+    async def _after(self, cursor: Position) -> Sequence[Change]:
+        """Return some of the changes after a position, from the ring or from the log."""
+        if not self._in_ring(cursor.revision):
+            page = await self._store.changes(cursor.revision, BATCH)
+            if not cursor.fits(await self._store.mark_at(cursor.revision)):
+                raise StoreChanged(cursor, self._view.position)
+            return page
+        behind = min(self._view.revision - cursor.revision, len(self._ring))
         return [self._ring[-place] for place in range(behind, max(0, behind - BATCH), -1)]
 
     def _wake(self) -> None:

@@ -19,8 +19,9 @@ from msgspec import Struct, field
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.registry.kinds import body_of
 from bascule.control.registry.plan import Draft, Namespaces
-from bascule.control.registry.service import RegistryService, Written
+from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Author, Key, Stored, View, Write
+from bascule.control.registry.written import Written
 from bascule.errors import InvalidRecord
 from bascule.files.memory import Memory
 from bascule.files.scan import Scan, scan_directory, scan_file
@@ -263,9 +264,7 @@ class _Settled(Struct, frozen=True):
 
     def still(self, reading: Reading, view: View) -> bool:
         """Say whether neither the files nor the registry have changed since."""
-        known = self.after.after
-        there = (view.store_id, view.revision)
-        return reading is self.reading and there == (known.store_id, self.after.revision)
+        return reading is self.reading and view.position == self.after.after.position
 
     def written(self, view: View) -> Written:
         """Return what the same load would lead to now: the same words, and no change."""

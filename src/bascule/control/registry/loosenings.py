@@ -1,4 +1,4 @@
-"""What a write allows that was not allowed before, as the ledger notes it."""
+"""What writes would allow that was not allowed before, as the ledger notes it."""
 
 from __future__ import annotations
 

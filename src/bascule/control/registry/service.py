@@ -14,10 +14,9 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
-    Iterable,
     Sequence,
 )
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import TypeAlias
 
@@ -54,9 +53,9 @@ from bascule.control.registry.plan import (
 from bascule.control.registry.standing import Standing
 from bascule.control.registry.status import CombinedStatus
 from bascule.control.registry.store import (
+    PATIENCE,
     Author,
     Change,
-    Event,
     Head,
     Key,
     Proposal,
@@ -65,7 +64,9 @@ from bascule.control.registry.store import (
     Stored,
     View,
     Write,
+    Writer,
 )
+from bascule.control.registry.written import Written
 from bascule.db.errors import StoreUnavailable
 from bascule.model.json import JsonObject
 from bascule.model.kinds import Kind
@@ -87,32 +88,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     poll_seconds: float = 2.0
     compact_seconds: float = 300.0
     forget_seconds: float = 3_600.0
-
-
-class Written(Struct, frozen=True):
-    """What a write led to. ``change`` is None when nothing differed from what was there.
-
-    ``revision`` is the registry's after the write; ``diff`` compares before and after;
-    ``problems`` are what was left out (loading only).
-    """
-
-    revision: int
-    change: Change | None
-    before: View
-    after: View
-    warnings: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-
-    def stored(self, kind: Kind, key: str) -> Stored:
-        """Return an object as the write left it."""
-        found = self.after.get(kind, key)
-        if found is None:
-            raise NotFound(kind, key)
-        return found
-
-    def diff(self, catalogue: Catalogue | None = None) -> RevisionDiff:
-        """Compare the registry before and after; ``catalogue`` has the tools that are known."""
-        return compare(self.before.snapshot(), self.after.snapshot(), catalogue=catalogue)
 
 
 class RegistryService:
@@ -137,6 +112,7 @@ class RegistryService:
         self.standing = Standing(reports, clock=clock)
         self._hub = Hub(store, view, capacity=self._settings.ring)
         self._writing = asyncio.Lock()
+        self._bell = asyncio.Event()
         #: What waits for an administrator.
         self.acceptance = Acceptance(store, clock)
         self._snapshot = view.snapshot()
@@ -144,6 +120,8 @@ class RegistryService:
         self.note: Note | None = None
         #: The tools that a node knows of, fit to be read, if one is joined to it.
         self.known_tools: Callable[[], Catalogue] = dict
+        #: Follow the changes after a position, and ask whether one is in the store's history.
+        self.watch, self.check = self._hub.watch, self._hub.check
         store.listen(self._hub.publish)
 
     # --- reading
@@ -160,7 +138,7 @@ class RegistryService:
 
     def snapshot(self) -> Snapshot:
         """Return the records at the newest revision, as policy and nodes use them."""
-        if self._snapshot.revision != self.view.revision:
+        if self._snapshot.position != self.view.position:
             self._snapshot = self.view.snapshot()
         return self._snapshot
 
@@ -174,12 +152,6 @@ class RegistryService:
         if found is None or found.id != key:
             raise NotFound(kind, key, self.view.objects)
         return found
-
-    async def watch(
-        self, since: int, *, kinds: Iterable[Kind] | None = None, store_id: str | None = None
-    ) -> AsyncGenerator[Event, None]:
-        """Follow the changes after a revision; see ``Hub.watch`` for what it raises."""
-        return await self._hub.watch(since, kinds=kinds, store_id=store_id)
 
     # --- writing
 
@@ -322,25 +294,47 @@ class RegistryService:
         what files own: the loader, and adoption. ``size`` is how many records the plan is about:
         a large one is made beside the event loop. Without a write the store is not troubled.
         """
+        attempt = partial(self._attempt, plan, by, as_owner=as_owner, dry_run=dry_run, size=size)
         async with self._writing:
-            for _ in range(_ATTEMPTS):
-                before = self.view
-                largest = max(size, len(before.objects))
-                draft = await apart(largest, partial(_planned, plan, before, as_owner=as_owner))
-                refuse_ungoverned(before, draft.writes, by, dry_run=dry_run)
-                await self.acceptance.check(before, draft.writes, by, dry_run=dry_run)
-                if dry_run or not draft.writes:
-                    imagined = await apart(largest, partial(before.written, draft.writes))
-                    return self._advised(_written(None, before, imagined, draft), draft)
-                await self._note_loosening(before, draft.writes, by)
+            for lost in range(_ATTEMPTS):
                 try:
-                    change = await self._store.write(draft.writes, by, base=before.revision)
+                    async with self._turn(lost) as write:
+                        return await attempt(write)
                 except HeadMoved:
-                    await self._hub.catch_up()
                     continue
-                after = before if change is None else before.after(change)
-                return self._advised(_written(change, before, after, draft), draft)
         raise StoreUnavailable("the store is busy: other processes keep writing to it; try again")
+
+    @asynccontextmanager
+    async def _turn(self, lost: int) -> AsyncGenerator[Writer, None]:
+        """Race against other writers; after too many ``lost`` races, keep them waiting."""
+        reserved = self._store.reserved() if lost >= PATIENCE else nullcontext(self._store.write)
+        async with reserved as write:
+            if lost:
+                await self._hub.catch_up()
+            yield write
+
+    async def _attempt(
+        self,
+        plan: Callable[[View], Draft],
+        by: Author,
+        write: Writer,
+        *,
+        as_owner: bool,
+        dry_run: bool,
+        size: int,
+    ) -> Written:
+        before = self.view
+        largest = max(size, len(before.objects))
+        draft = await apart(largest, partial(_planned, plan, before, as_owner=as_owner))
+        refuse_ungoverned(before, draft.writes, by, dry_run=dry_run)
+        await self.acceptance.check(before, draft.writes, by, dry_run=dry_run)
+        if dry_run or not draft.writes:
+            imagined = await apart(largest, partial(before.written, draft.writes))
+            return self._advised(Written.of(None, before, imagined, draft), draft)
+        await self._note_loosening(before, draft.writes, by)
+        change = await write(draft.writes, by, base=before.position)
+        after = before if change is None else before.after(change)
+        return self._advised(Written.of(change, before, after, draft), draft)
 
     async def _note_loosening(self, before: View, writes: Sequence[Write], by: Author) -> None:
         """Write down what is allowed after a write and was not before; raise LedgerUnavailable."""
@@ -417,6 +411,8 @@ class RegistryService:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._every(settings.bookmark_seconds, self._hub.tick))
             tasks.create_task(self._every(settings.poll_seconds, self.catch_up))
+            tasks.create_task(self._store.watch_others(self._bell.set))
+            tasks.create_task(self._answer_bell())
             tasks.create_task(self._every(settings.poll_seconds, self.standing.refresh))
             compact = partial(self._in_turn, "compaction", self.compact)
             tasks.create_task(self._every(settings.compact_seconds, compact))
@@ -427,6 +423,14 @@ class RegistryService:
         async with self.duties.mine(duty) as mine:
             if mine:
                 await work()
+
+    async def _answer_bell(self) -> None:
+        """Take in what other processes write as soon as the store says so."""
+        while True:
+            await self._bell.wait()
+            self._bell.clear()
+            with suppress(StoreUnavailable):  # what was not heard is polled for
+                await self.catch_up()
 
     async def _every(self, seconds: float, work: Callable[[], object]) -> None:
         while True:
@@ -450,11 +454,6 @@ def _planned(plan: Callable[[View], Draft], before: View, *, as_owner: bool) -> 
         refuse_owned(before, draft.writes)
     refuse_conflicts(before, draft.writes)
     return draft
-
-
-def _written(change: Change | None, before: View, after: View, draft: Draft) -> Written:
-    revision = before.revision if change is None else change.revision
-    return Written(revision, change, before, after, draft.warnings, draft.problems)
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 ``changes`` has every version of every object above the floor, and at the floor the last one of
 each, so that any revision that is kept can be read back whole. ``objects`` has what is current.
+``revisions`` has the marks, and ``meta`` that of the floor.
 ``bascule.db.sqlite`` runs each closure as one transaction.
 """
 
@@ -11,12 +12,14 @@ import asyncio
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from contextlib import AbstractAsyncContextManager, closing, nullcontext, suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import Self, TypeAlias
+
+from msgspec.structs import replace
 
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.control.registry.errors import Compacted, HeadMoved
+from bascule.control.registry.errors import Compacted
 from bascule.control.registry.history_clock import SteadyClock
 from bascule.control.registry.kinds import record_of
 from bascule.control.registry.sqlite_proposals import TABLES, SqliteProposals
@@ -33,12 +36,26 @@ from bascule.control.registry.store import (
     Stored,
     View,
     Write,
+    Writer,
     change_of,
     effective_writes,
+    new_mark,
+    refuse_moved,
     refuse_unreachable,
 )
-from bascule.db.sqlite import Commit, Database, Migration, Synchronous, backup, plain_commit
+from bascule.db.errors import StoreUnavailable
+from bascule.db.sqlite import (
+    Commit,
+    Database,
+    Migration,
+    Synchronous,
+    backup,
+    migrate,
+    plain_commit,
+    read_only,
+)
 from bascule.model.kinds import Kind
+from bascule.model.snapshot import Position
 
 MIGRATIONS: tuple[Migration, ...] = (
     (
@@ -68,9 +85,18 @@ MIGRATIONS: tuple[Migration, ...] = (
         ) STRICT""",
     ),
     TABLES,
+    (
+        "ALTER TABLE revisions ADD COLUMN mark TEXT NOT NULL DEFAULT ''",
+        "UPDATE revisions SET mark = lower(hex(randomblob(8)))",
+        "ALTER TABLE meta ADD COLUMN floor_mark TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE meta ADD COLUMN predecessor TEXT NOT NULL DEFAULT ''",
+        "UPDATE meta SET floor_mark = lower(hex(randomblob(8)))",
+    ),
     REPORT_TABLES,
 )
 Row: TypeAlias = tuple[Kind, str, str, int, float, str | None]
+#: How soon a file that refused a write is tried again.
+_HEAL_SECONDS = 2.0
 _OBJECT = "kind, id, body, revision, updated_at, owner"
 _AT = f"""SELECT {_OBJECT} FROM changes AS c WHERE body IS NOT NULL AND revision = (
     SELECT max(revision) FROM changes WHERE kind = c.kind AND id = c.id AND revision <= ?)"""  # noqa: S608 - the columns are a constant
@@ -90,11 +116,12 @@ class SqliteStore(SqliteProposals):
         self._clock = clock
         self._age = SteadyClock(clock)
         self._database = Database(path, synchronous=synchronous, commit=commit)
+        self._database.advice = "it goes on by itself when the disk has room"
         self._listeners: list[Callable[[Change], None]] = []
         #: What nodes say, in the same file.
         self.reports = SqliteReports(self._database)
 
-    async def open(self) -> SqliteStore:
+    async def open(self) -> Self:
         """Open the file, or make it; bring an older form up to date, after a backup."""
         await self._database.open(MIGRATIONS)
         return self
@@ -108,6 +135,21 @@ class SqliteStore(SqliteProposals):
         """Call ``listener`` on the event loop for every change, in order."""
         self._listeners.append(listener)
 
+    async def watch_others(self, ring: Callable[[], None]) -> None:
+        """Open the file anew after a write that failed; a file tells nobody who writes it."""
+        while True:
+            await self._clock.sleep(_HEAL_SECONDS)
+            if self._database.poisoned is None:
+                continue
+            with suppress(StoreUnavailable):  # which stays as it is, and is tried again
+                await self._database.heal()
+                await self._database.write(_touch)
+                ring()
+
+    def reserved(self) -> AbstractAsyncContextManager[Writer]:
+        """Reserve nothing: the few who share a file wait for each other in its queue."""
+        return nullcontext(self.write)
+
     async def head(self) -> Head:
         """Return where the store is."""
         return await self._database.read(_head)
@@ -119,14 +161,15 @@ class SqliteStore(SqliteProposals):
             head = _head(connection)
             if revision is None:
                 rows = connection.execute(f"SELECT {_OBJECT} FROM objects")  # noqa: S608 - a constant
-                return _view(head.store_id, head.revision, rows)
+                return _view(head, rows)
             refuse_unreachable(revision, head)
-            return _view(head.store_id, revision, connection.execute(_AT, (revision,)))
+            then = replace(head, revision=revision, mark=_mark_at(connection, revision) or "")
+            return _view(then, connection.execute(_AT, (revision,)))
 
         return await self._database.read(work)
 
     async def write(
-        self, writes: Sequence[Write], by: Author, *, base: int | None = None
+        self, writes: Sequence[Write], by: Author, *, base: Position | None = None
     ) -> Change | None:
         """Write all or nothing as one revision, durable on return."""
         at = self._clock.now()
@@ -139,13 +182,16 @@ class SqliteStore(SqliteProposals):
 
         def work(connection: sqlite3.Connection) -> Change | None:
             head = _head(connection)
-            if base is not None and base != head.revision:
-                raise HeadMoved(base, head.revision)
+            refuse_moved(base, head.position)
             effective = effective_writes(writes, lambda key: _current(connection, key))
             if not effective:
                 return None
             change = change_of(
-                (write for write, _ in effective), revision=head.revision + 1, at=at, by=by
+                (write for write, _ in effective),
+                revision=head.revision + 1,
+                at=at,
+                by=by,
+                mark=new_mark(),
             )
             _insert(connection, change, {write.key: body for write, body in effective})
             return change
@@ -169,6 +215,10 @@ class SqliteStore(SqliteProposals):
         where = "revision < ? ORDER BY revision DESC"
         return await self._database.read(lambda c: _changes(c, where, top, limit))
 
+    async def mark_at(self, revision: int) -> str | None:
+        """Return the mark of a revision; None where that is not kept."""
+        return await self._database.read(lambda c: _mark_at(c, revision))
+
     async def compact(self, retention: Retention) -> int:
         """Forget what is too old."""
         cutoff = self._age.now() - retention.seconds
@@ -187,21 +237,48 @@ def restore(source: Path, target: Path) -> str:
     """Put a backup in place of a store that is not open; return its new ``store_id``.
 
     The store is another one from now on: revisions may go back, so nobody may go on from one of
-    the old store as if it were the same.
+    the old store as if it were the same. It names the one that it replaces, so that those who
+    follow that one may take it.
     """
+    replaced = _store_id(target) or _store_id(source)
     for leftover in ("-wal", "-shm"):
         target.with_name(target.name + leftover).unlink(missing_ok=True)
     with closing(sqlite3.connect(source)) as kept:
         backup(kept, target)
     store_id = secrets.token_hex(8)
-    with closing(sqlite3.connect(target)) as restored, restored:
-        restored.execute("UPDATE meta SET store_id = ?", (store_id,))
+    with closing(sqlite3.connect(target, isolation_level=None)) as restored:
+        migrate(restored, target, MIGRATIONS)
+        query = "UPDATE meta SET store_id = ?, predecessor = ?"
+        restored.execute(query, (store_id, replaced))
     return store_id
 
 
+def _store_id(path: Path) -> str:
+    """Return which store a file has; nothing for one that is gone or cannot be read."""
+    try:
+        with closing(read_only(path)) as connection:
+            [store_id] = connection.execute("SELECT store_id FROM meta").fetchone()
+    except sqlite3.Error:
+        return ""
+    return store_id
+
+
+def _touch(connection: sqlite3.Connection) -> None:
+    """Write what is there already: whether the disk takes it is not known before."""
+    connection.execute("UPDATE meta SET floor = floor")
+
+
 def _head(connection: sqlite3.Connection) -> Head:
-    row = connection.execute("SELECT store_id, revision, floor FROM meta").fetchone()
-    return Head(*row)
+    row = connection.execute("SELECT store_id, revision, floor, predecessor FROM meta").fetchone()
+    store_id, revision, floor, predecessor = row
+    return Head(store_id, revision, floor, _mark_at(connection, revision) or "", predecessor)
+
+
+def _mark_at(connection: sqlite3.Connection, revision: int) -> str | None:
+    query = """SELECT mark FROM revisions WHERE revision = ?1
+        UNION ALL SELECT floor_mark FROM meta WHERE floor = ?1"""
+    row = connection.execute(query, (revision,)).fetchone()
+    return None if row is None else row[0]
 
 
 def _current(connection: sqlite3.Connection, key: Key) -> Current | None:
@@ -210,9 +287,9 @@ def _current(connection: sqlite3.Connection, key: Key) -> Current | None:
     return None if row is None else Current(*row)
 
 
-def _view(store_id: str, revision: int, rows: Iterable[Row]) -> View:
-    objects = [_stored(*row) for row in rows]
-    return View(store_id, revision, {stored.key: stored for stored in objects})
+def _view(at: Head, rows: Iterable[Row]) -> View:
+    objects = {stored.key: stored for stored in (_stored(*row) for row in rows)}
+    return View(at.store_id, at.revision, objects, at.mark, at.predecessor)
 
 
 def _stored(
@@ -225,8 +302,8 @@ def _stored(
 def _insert(connection: sqlite3.Connection, change: Change, bodies: dict[Key, str | None]) -> None:
     connection.execute("UPDATE meta SET revision = ?", (change.revision,))
     connection.execute(
-        "INSERT INTO revisions VALUES (?, ?, ?, ?)",
-        (change.revision, change.at, change.actor, change.note),
+        "INSERT INTO revisions VALUES (?, ?, ?, ?, ?)",
+        (change.revision, change.at, change.actor, change.note, change.mark),
     )
     for entry in change.entries:
         owner = None if entry.stored is None else entry.stored.owner
@@ -241,13 +318,18 @@ def _insert(connection: sqlite3.Connection, change: Change, bodies: dict[Key, st
 def _changes(
     connection: sqlite3.Connection, where: str, bound: int, limit: int
 ) -> tuple[Change, ...]:
-    query = f"SELECT revision, at, actor, note FROM revisions WHERE {where} LIMIT ?"  # noqa: S608 - both callers give a constant
+    query = f"SELECT revision, at, actor, note, mark FROM revisions WHERE {where} LIMIT ?"  # noqa: S608 - both callers give a constant
     found = connection.execute(query, (bound, limit)).fetchall()
     return tuple(
         Change(
-            revision=revision, at=at, actor=actor, note=note, entries=_entries(connection, revision)
+            revision=revision,
+            at=at,
+            actor=actor,
+            note=note,
+            entries=_entries(connection, revision),
+            mark=mark,
         )
-        for revision, at, actor, note in found
+        for revision, at, actor, note, mark in found
     )
 
 
@@ -277,6 +359,7 @@ def _compact(connection: sqlite3.Connection, keep: int, cutoff: float) -> int:
         (floor,),
     )
     connection.execute("DELETE FROM changes WHERE revision <= ? AND body IS NULL", (floor,))
+    mark = _mark_at(connection, floor)
+    connection.execute("UPDATE meta SET floor = ?, floor_mark = ?", (floor, mark))
     connection.execute("DELETE FROM revisions WHERE revision <= ?", (floor,))
-    connection.execute("UPDATE meta SET floor = ?", (floor,))
     return floor

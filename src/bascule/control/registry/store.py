@@ -8,23 +8,27 @@ store, ``service.py`` plans what is written.
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bascule.control.registry.errors import Compacted, Conflict, FutureRevision
+from bascule.control.registry.errors import Compacted, Conflict, FutureRevision, HeadMoved
 from bascule.control.registry.kinds import body_of
 from bascule.model.json import JsonObject
 from bascule.model.kinds import PLATFORM, Kind, Record
 from bascule.model.platform import PlatformRecord
-from bascule.model.snapshot import Snapshot, SnapshotChange
+from bascule.model.snapshot import Position, Snapshot, SnapshotChange
 from bascule.policy.pairs import Pair
 
 Key: TypeAlias = tuple[Kind, str]
 #: What waits beyond this is forgotten, the oldest first.
 MAX_PROPOSALS = 50
+#: Whoever has lost so many races against other writers has the next turn.
+PATIENCE = 5
 
 
 class Keyed(Struct, frozen=True):
@@ -143,18 +147,28 @@ class Bookmark(Struct, frozen=True):
     """Nothing to say, but that everything up to this revision has been said."""
 
     revision: int
+    mark: str = ""
 
 
 Event: TypeAlias = Change | Bookmark
 
 
 class Head(Struct, frozen=True):
-    """Where a store is: its identity, its newest revision, and the oldest it can go back to."""
+    """Where a store is: its identity, its newest revision, and the oldest it can go back to.
+
+    ``predecessor`` is the store that it replaced when it was restored; empty for one that was not.
+    """
 
     store_id: str
     revision: int
     floor: int
     mark: str = ""
+    predecessor: str = ""
+
+    @property
+    def position(self) -> Position:
+        """Return the place of the newest revision."""
+        return Position(self.store_id, self.revision, self.mark)
 
 
 class View(Struct, frozen=True):
@@ -164,6 +178,12 @@ class View(Struct, frozen=True):
     revision: int
     objects: Mapping[Key, Stored]
     mark: str = ""
+    predecessor: str = ""
+
+    @property
+    def position(self) -> Position:
+        """Return where in the store's history it is."""
+        return Position(self.store_id, self.revision, self.mark)
 
     def get(self, kind: Kind, key: str) -> Stored | None:
         """Return one object."""
@@ -198,7 +218,7 @@ class View(Struct, frozen=True):
                 objects.pop(entry.key, None)
             else:
                 objects[entry.key] = entry.stored
-        return View(self.store_id, change.revision, objects)
+        return replace(self, revision=change.revision, objects=objects, mark=change.mark)
 
     def planned(self, writes: Iterable[Write]) -> View:
         """Return the view that writes would lead to, as if they were revision ``revision + 1``."""
@@ -215,8 +235,8 @@ class View(Struct, frozen=True):
     def snapshot(self) -> Snapshot:
         """Return the records alone, as policy and nodes use them."""
         records = {key: stored.record for key, stored in self.objects.items()}
-        return Snapshot(store_id=self.store_id).after(
-            SnapshotChange(self.store_id, self.revision, records)
+        return Snapshot(store_id=self.store_id, predecessor=self.predecessor).after(
+            SnapshotChange(self.store_id, self.revision, records, self.mark)
         )
 
 
@@ -225,6 +245,14 @@ class Retention(Struct, frozen=True, kw_only=True):
 
     changes: int = 10_000
     seconds: float = 90 * 86_400.0
+
+
+class Writer(Protocol):
+    """How a store is written (``Store.write``)."""
+
+    async def __call__(
+        self, writes: Sequence[Write], by: Author, *, base: Position | None = None
+    ) -> Change | None: ...
 
 
 class Store(Protocol):
@@ -239,6 +267,13 @@ class Store(Protocol):
         """Call ``listener`` on the event loop for every change, in order, before it is answered."""
         ...
 
+    async def watch_others(self, ring: Callable[[], None]) -> None:
+        """Call ``ring`` whenever others may have written, until cancelled.
+
+        Return where nobody tells.
+        """
+        ...
+
     async def head(self) -> Head:
         """Return where the store is."""
         ...
@@ -248,12 +283,19 @@ class Store(Protocol):
         ...
 
     async def write(
-        self, writes: Sequence[Write], by: Author, *, base: int | None = None
+        self, writes: Sequence[Write], by: Author, *, base: Position | None = None
     ) -> Change | None:
         """Write all or nothing as one revision, durable on return; None if nothing differs.
 
         Raise HeadMoved when the store is not at ``base``, Conflict when an object is not at the
         revision its write expects, StoreUnavailable when nothing can be written.
+        """
+        ...
+
+    def reserved(self) -> AbstractAsyncContextManager[Writer]:
+        """Keep others from writing until what is yielded has written, if a store can do that.
+
+        It is for whoever loses race after race; the next write is theirs.
         """
         ...
 
@@ -344,11 +386,31 @@ def _as_stored(write: Write, revision: int, at: float) -> Stored | None:
     return Stored(write.kind, write.id, write.record, revision, at, write.owner, write.extra)
 
 
-def change_of(writes: Iterable[Write], *, revision: int, at: float, by: Author) -> Change:
+def new_mark() -> str:
+    """Return a mark for a revision that is about to be."""
+    return secrets.token_hex(8)
+
+
+def change_of(
+    writes: Iterable[Write], *, revision: int, at: float, by: Author, mark: str = ""
+) -> Change:
     """Return writes as the change they make."""
     entries = [Entry(w.kind, w.id, _as_stored(w, revision, at)) for w in writes]
     entries.sort(key=lambda entry: entry.key)
-    return Change(revision=revision, at=at, actor=by.actor, note=by.note, entries=tuple(entries))
+    return Change(
+        revision=revision,
+        at=at,
+        actor=by.actor,
+        note=by.note,
+        entries=tuple(entries),
+        mark=mark,
+    )
+
+
+def refuse_moved(base: Position | None, head: Position) -> None:
+    """Raise HeadMoved for a write that was planned elsewhere than where the store is."""
+    if base is not None and not base.agrees(head):
+        raise HeadMoved(base.revision, head.revision)
 
 
 def refuse_unreachable(revision: int, head: Head) -> None:

@@ -2,15 +2,16 @@
 
 A change that does not follow the snapshot leads to one request for the whole; so does a poll, now
 and then, and each new watch. When the registry cannot be asked, the old snapshot goes on serving,
-the follower says ``degraded`` and tries again with full jitter over a doubling delay. Connections
-move beside the watch, so that a server which is slow to end delays no later change.
+the follower says ``degraded`` and tries again with full jitter over a doubling delay. So it does
+when the registry offers what is implausible (``judging.py``), and when a watch has gone silent.
+Connections move beside the watch, so that a server which is slow to end delays no later change.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 from msgspec import Struct
@@ -20,6 +21,7 @@ from bascule.errors import BasculeError
 from bascule.model.snapshot import Snapshot, SnapshotChange
 from bascule.model.status import ConnectionStatus, ServerStatus
 from bascule.node.changes import News
+from bascule.node.sync.judging import Implausible, doubt_about
 from bascule.node.sync.ports import FollowingNode, RegistrySource, Report, SyncState
 
 _MAX_DOUBLINGS = 16
@@ -36,6 +38,8 @@ class SyncSettings(Struct, frozen=True, kw_only=True):
     poll_seconds: float = 30.0
     #: A snapshot that the registry has not confirmed for this long is not called current.
     ttl_seconds: float = 120.0
+    #: A watch that said nothing for this long is over; idle ones have a bookmark every 10 seconds.
+    silence_seconds: float = 25.0
     #: How long one question to the registry may take.
     answer_seconds: float = 10.0
     backoff_seconds: float = 0.1
@@ -45,8 +49,16 @@ class SyncSettings(Struct, frozen=True, kw_only=True):
     report_seconds: float = 15.0
 
 
+class Silent(BasculeError):
+    """The registry has said nothing on a watch for too long."""
+
+
 class Follower:
-    """Keeps one node at a registry's newest revision."""
+    """Keeps one node at a registry's newest revision.
+
+    ``own_registry`` is for the registry of the same process: its owner opened its store, so what
+    it has is taken, whatever it is.
+    """
 
     def __init__(
         self,
@@ -56,14 +68,17 @@ class Follower:
         clock: Clock = SYSTEM_CLOCK,
         settings: SyncSettings | None = None,
         jitter: Callable[[float, float], float] = random.uniform,
+        own_registry: bool = False,
     ) -> None:
         self._source = source
         self._node = node
         self._clock = clock
         self._settings = settings or SyncSettings()
         self._jitter = jitter
+        self._own_registry = own_registry
         self._current = node.snapshot
-        self._confirmed_at = clock.monotonic()
+        self._confirmed_at = self._heard_at = clock.monotonic()
+        self._heard = False
         self._refreshing = asyncio.Lock()
         self._applying: asyncio.TaskGroup | None = None
         self._taken: asyncio.Task[None] | None = None
@@ -92,6 +107,14 @@ class Follower:
         if self._taken is not None:
             await asyncio.wait({self._taken}, timeout=_APPLY_SECONDS)
 
+    async def accept(self) -> None:
+        """Take what the registry has, whatever it is: somebody has looked at it."""
+        async with self._refreshing:
+            async with asyncio.timeout(self._settings.answer_seconds):
+                found = await self._source.snapshot()
+            self._take(found)
+            self._confirm()
+
     async def run(self) -> None:
         """Follow until cancelled; whatever was begun has ended then."""
         unsubscribe = self._node.subscribe(self._news.tell)
@@ -113,26 +136,52 @@ class Follower:
 
     async def _watch_once(self) -> bool:
         """List, then watch until the stream is lost; say whether anything was heard on it."""
-        heard = False
+        self._heard = False
         try:
             await self._refresh()
             async with asyncio.timeout(self._settings.answer_seconds):
                 stream = await self._source.watch(self._current)
-            async with aclosing(stream) as changes:
-                async for change in changes:
-                    heard = True
-                    await self._hear(change)
+            await self._listen(stream)
             self.problem = "the registry ended the watch"
         except (BasculeError, TimeoutError) as error:
             self._note(error)
-        return heard
+        return self._heard
+
+    async def _listen(self, stream: AsyncGenerator[SnapshotChange, None]) -> None:
+        """Hear a stream to its end; raise Silent when nothing came for too long."""
+        seconds, self._heard_at = self._settings.silence_seconds, self._clock.monotonic()
+        hearing = asyncio.create_task(self._hear_all(stream))
+        try:
+            while not hearing.done():
+                left = self._heard_at + seconds - self._clock.monotonic()
+                if left <= 0:
+                    raise Silent(f"the registry has said nothing for {seconds:g} s")
+                await self._wait(hearing, left)
+        finally:
+            hearing.cancel()
+            await asyncio.gather(hearing, return_exceptions=True)
+        hearing.result()
+
+    async def _wait(self, task: asyncio.Task[None], seconds: float) -> None:
+        """Wait for a task, and no longer than that."""
+        alarm = asyncio.create_task(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait({task, alarm}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            alarm.cancel()
+
+    async def _hear_all(self, stream: AsyncGenerator[SnapshotChange, None]) -> None:
+        async with aclosing(stream) as changes:
+            async for change in changes:
+                self._heard, self._heard_at = True, self._clock.monotonic()
+                await self._hear(change)
 
     async def _hear(self, change: SnapshotChange) -> None:
         """Apply the next change; ask for the whole when one is missing before it."""
         now = self._current
         if now.is_followed_by(change):
             self._take(now.after(change))
-        elif change.store_id != now.store_id or change.revision > now.revision:
+        elif not now.position.agrees(change.position) and not now.is_beyond(change):
             await self._refresh()
         self._confirm()
 
@@ -147,18 +196,29 @@ class Follower:
                 self._note(error)
 
     async def _refresh(self) -> None:
-        """Ask for the newest snapshot and take it, unless it is the one in force."""
+        """Ask for the newest snapshot and take it, unless it is the one in force.
+
+        Raise Implausible for one that should not take its place.
+        """
         async with self._refreshing:
+            known = self._current
             async with asyncio.timeout(self._settings.answer_seconds):
-                found = await self._source.snapshot(self._current)
-            if self._is_news(found):
+                found = await self._asked(known)
+            doubt = None if self._own_registry else doubt_about(known, found)
+            if doubt is not None:
+                raise Implausible(doubt)
+            overtaken = self._current is not known and self._current.is_beyond(found)
+            if not overtaken and not self._current.position.agrees(found.position):
                 self._take(found)
             self._confirm()
 
-    def _is_news(self, found: Snapshot) -> bool:
-        if found.store_id != self._current.store_id:
-            return True
-        return found.revision > self._current.revision
+    async def _asked(self, known: Snapshot) -> Snapshot:
+        try:
+            return await self._source.snapshot(known)
+        except BasculeError as error:
+            if error.code == Implausible.code:
+                raise Implausible(str(error)) from error
+            raise
 
     def _take(self, found: Snapshot) -> None:
         if self._applying is None:

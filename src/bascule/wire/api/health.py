@@ -6,13 +6,20 @@ from typing import Literal
 
 from msgspec import Struct
 
+#: The reason for which servers themselves have to be looked at.
+UNWELL_SERVERS = "servers_unwell"
+
 
 class Health(Struct, frozen=True):
-    """How the process is: ``servers`` counts them by state."""
+    """How the process is: ``servers`` counts them by state.
+
+    ``reasons`` say why it is degraded, in words, by codes that stay the same.
+    """
 
     status: Literal["ok", "degraded"]
     revision: int
     servers: dict[str, int]
+    reasons: dict[str, str] = {}
 
 
 class Ready(Struct, frozen=True):

@@ -50,6 +50,9 @@ class HistoryPage(Struct, frozen=True, kw_only=True):
     floor: int
     changes: tuple[HistoryEntry, ...]
     next_before: int | None
+    mark: str = ""
+    #: The store that this one replaced when it was restored; empty for one that was not.
+    predecessor: str = ""
 
 
 class TaskAccess(Struct, frozen=True):

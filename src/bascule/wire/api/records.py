@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from msgspec import Struct, defstruct
 
 from bascule.model.kinds import COLLECTIONS, KINDS, Kind
+from bascule.model.snapshot import Position
 
 Plain: TypeAlias = dict[str, Any]
 B = TypeVar("B", bound=Struct)
@@ -42,11 +43,12 @@ class RecordList(Struct, frozen=True, kw_only=True):
     revision: int
     items: tuple[Plain, ...]
     next_cursor: str | None = None
+    mark: str = ""
 
     @property
-    def position(self) -> tuple[str, int]:
+    def position(self) -> Position:
         """Return at which revision of which store the records were so."""
-        return self.store_id, self.revision
+        return Position(self.store_id, self.revision, self.mark)
 
 
 class RecordWritten(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,11 @@ from bascule.model.json import JsonObject
 
 
 class SnapshotBody(Struct, frozen=True, kw_only=True):
-    """Every record at one revision; literal values are masked for all but nodes."""
+    """Every record at one revision; literal values are masked for all but nodes.
+
+    ``follows`` is false for a reader whose If-None-Match names a revision that is not in the past
+    of this one, though the store is the same: one of the two is another copy.
+    """
 
     store_id: str
     revision: int
@@ -18,3 +22,6 @@ class SnapshotBody(Struct, frozen=True, kw_only=True):
     platform: JsonObject
     backends: tuple[JsonObject, ...]
     users: tuple[JsonObject, ...] = ()
+    mark: str = ""
+    predecessor: str = ""
+    follows: bool = True

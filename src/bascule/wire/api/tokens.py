@@ -39,6 +39,7 @@ class Identity(Struct, frozen=True):
     permissions: tuple[str, ...] = ()
     #: Which parts that a process may be without it has: agents, approvals, secrets.
     serves: tuple[str, ...] = ()
+    mark: str = ""
 
 
 class NewToken(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
