@@ -64,12 +64,13 @@ class ControlPlane:
         say_refused(event)
 
     def troubles(self) -> dict[str, str]:
-        """Say what cannot be written now, by code."""
+        """Say what cannot be written now, or does not count, by code."""
         registry, kept = self.stores.service.refusal, self.stores.kept
         found: dict[str, str | None] = {
             "registry_unwritable": registry and f"the registry cannot be written to: {registry}",
             "ledger_unwritable": kept and kept.trouble,
             "ledger_behind": kept and kept.degraded,
+            "files_differ": self.stores.files.trouble,
         }
         if found["ledger_unwritable"] is not None:
             del found["ledger_behind"]  # it says so already
@@ -78,9 +79,11 @@ class ControlPlane:
     def unready(self) -> str | None:
         """Say why somebody else should be asked, if so.
 
-        A PostgreSQL that is away is away for all who share it: they serve on without it.
+        A PostgreSQL that is away is away for all who share it: they serve on without it. Files that
+        do not count are no reason: those of another replica do.
         """
         troubles = self.troubles()
+        troubles.pop("files_differ", None)
         if self.stores.shared is not None:
             troubles = {code: words for code, words in troubles.items() if code not in _OF_ALL}
         return "; ".join(troubles.values()) or None
