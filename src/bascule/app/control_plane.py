@@ -21,6 +21,7 @@ from bascule.audit.events import AccessRefused
 from bascule.audit.figures import RecentFigures
 from bascule.audit.log_lines import say_approval, say_refused
 from bascule.audit.metrics import Metrics
+from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.audit.trail import LedgerTrail
 from bascule.auth.links import Links
 from bascule.clock import SYSTEM_CLOCK
@@ -153,7 +154,7 @@ def plane_routes(
         *page_routes(),
         *([] if stores.secrets is None else secret_routes(stores.secrets)),
         *_approval_routes(stores),
-        *audit_routes(None if kept is None else LedgerTrail(kept), clock=clock),
+        *audit_routes(LedgerTrail(kept) if isinstance(kept, SqliteLedger) else None, clock=clock),
         *overview_routes(_watched(stores), plane.figures, clock=clock, versions=versions),
         *plane.live.routes(),
     ]

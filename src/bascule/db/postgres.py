@@ -150,15 +150,21 @@ class Postgres:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (seconds or self.seconds)
         async with self._lease(deadline - loop.time()) as connection:
-            with self.faults():
-                return await ended(connection, work, deadline - loop.time())
+            return await self.answer(connection, work, deadline - loop.time())
+
+    async def answer(self, connection: Connection, work: Work[T], seconds: float) -> T:
+        """Run a work on a connection of this database; whoever is answered has no trouble."""
+        with self._faults():
+            found = await ended(connection, work, seconds)
+        self.trouble = None
+        return found
 
     @asynccontextmanager
     async def _lease(self, seconds: float) -> AsyncGenerator[Connection, None]:
         pool = self._pool
         if pool is None:
             raise StoreUnavailable(f"{self.where} is not open")
-        with self.faults():
+        with self._faults():
             connection = await self._acquire(pool, seconds)
         try:
             yield connection
@@ -176,7 +182,7 @@ class Postgres:
             raise TimeoutError(why) from error
 
     @contextmanager
-    def faults(self) -> Generator[None, None, None]:
+    def _faults(self) -> Generator[None, None, None]:
         """Have all that the driver raises say what it means to whoever asked."""
         try:
             yield
@@ -187,7 +193,6 @@ class Postgres:
             what = "refuses" if _was_said(error) else "does not answer"
             self.trouble = f"{self.where} {what}: {said(error)}"
             raise StoreUnavailable(self.trouble) from error
-        self.trouble = None
 
     # --- what one process does for all
 
@@ -287,8 +292,7 @@ class Transaction:
                 await self._run(lambda connection: connection.execute("ROLLBACK"))
 
     async def _run(self, work: Work[T]) -> T:
-        with self._postgres.faults():
-            return await ended(self._connection, work, self._postgres.seconds)
+        return await self._postgres.answer(self._connection, work, self._postgres.seconds)
 
 
 async def hang_up(connection: OwnConnection) -> None:
@@ -314,8 +318,10 @@ async def ended(connection: Connection, work: Work[T], seconds: float) -> T:
             await _cut(connection, asking)
     if not asking.done() or asking.cancelled():
         raise OutcomeUnknown(_unknown(TimeoutError()))
-    if late and not isinstance(asking.exception(), OutcomeUnknown | None):
-        raise TimeoutError from asking.exception()
+    if late and (error := asking.exception()) is not None:
+        if isinstance(error, OutcomeUnknown):
+            raise OutcomeUnknown(_unknown(TimeoutError())) from error
+        raise TimeoutError from error
     return asking.result()
 
 

@@ -7,6 +7,7 @@ put where the store was.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
@@ -155,6 +156,15 @@ class PostgresPlace:
         store = await PostgresStore(postgres, clock=self._clock, batch=3).open()
         self._databases[store] = postgres
         return store
+
+    async def restored(self, copied: Store) -> PostgresStore:
+        """Return a copy as another store."""
+        restored = await self.empty()
+        await self._overwrite(self._databases[restored], self._databases[copied])
+        replaced = (await self.store.head()).store_id
+        query = "UPDATE registry_head SET store_id = $1, predecessor = $2"
+        await self._databases[restored].statement(query, secrets.token_hex(8), replaced)
+        return restored
 
     async def put(self, other: Store) -> None:
         """Write all of another store over it, as a dump that is read back does."""
