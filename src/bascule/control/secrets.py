@@ -38,7 +38,7 @@ MAX_VALUE_BYTES = 64 * 1024
 #: What is said of a secret's name where all of them are meant.
 ALL_NAMES = "*"
 _OTHERS_RUN = (
-    "{} replicas run with the key that the secrets have now, and would open none of them under "
+    "other replicas run ({}) with the key that the secrets have now, and would open none under "
     "another: stop them, change the key, give them the new one, and start them again"
 )
 

@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 from bascule.clock import SYSTEM_CLOCK
-from bascule.db.driver import FAULTS, OwnConnection
+from bascule.db.driver import FAULTS
+from bascule.db.errors import StoreUnavailable
 from bascule.db.postgres import Postgres, ended, hang_up, lock_key
 from bascule.lifetime import Tasks
 
@@ -26,53 +27,50 @@ class Presence:
     def __init__(self, postgres: Postgres, name: str) -> None:
         self._postgres = postgres
         self._key = lock_key(f"present {name}")
-        #: The process of the server that holds this one's lock.
+        self._is_shown = False
+        #: The process of the server that holds this one's lock, while one does.
         self._pid = 0
 
     @asynccontextmanager
     async def shown(self) -> AsyncGenerator[None]:
         """Be there while the block runs, with another connection whenever one is lost."""
-        with self._postgres.faults():
-            connection = await self._taken()
-        tasks = Tasks()
-        tasks.start(self._stay(connection))
+        tasks, tried = Tasks(), asyncio.Event()
+        self._is_shown = True
+        tasks.start(self._stay(tried))
         try:
+            await tried.wait()
             yield
         finally:
+            self._is_shown = False
             await tasks.end()
-            await hang_up(connection)
 
     async def others(self) -> int:
-        """Return how many others are there; raise StoreUnavailable."""
-        query = _OTHERS
-        return await self._postgres.read(lambda c: c.fetchval(query, self._key, self._pid))
+        """Return how many others are there.
 
-    async def _taken(self) -> OwnConnection:
-        connection = await self._postgres.connect()
-        try:
-            work = ended(connection, lambda c: c.fetchval(_HERE, self._key), self._postgres.seconds)
-            self._pid = await work
-        except BaseException:
-            await hang_up(connection)
-            raise
-        return connection
+        Raise StoreUnavailable where nobody can be asked, or they cannot see this one.
+        """
+        if self._is_shown and not self._pid:
+            raise StoreUnavailable(f"other processes at {self._postgres.where} cannot see this one")
+        return await self._postgres.read(lambda c: c.fetchval(_OTHERS, self._key, self._pid))
 
-    async def _stay(self, connection: OwnConnection | None) -> None:
+    async def _stay(self, tried: asyncio.Event) -> None:
         while True:
-            if connection is not None:
-                await _lost(connection)
-            connection = None
             with suppress(*FAULTS):
-                connection = await self._taken()
-            if connection is None:
-                await SYSTEM_CLOCK.sleep(_AGAIN_SECONDS)
+                await self._be_there(tried)
+            self._pid = 0
+            tried.set()
+            await SYSTEM_CLOCK.sleep(_AGAIN_SECONDS)
 
-
-async def _lost(connection: OwnConnection) -> None:
-    """Wait until a connection is lost; hang up in any case."""
-    lost = asyncio.Event()
-    try:
-        connection.add_termination_listener(lambda _: lost.set())
-        await lost.wait()
-    finally:
-        await hang_up(connection)
+    async def _be_there(self, tried: asyncio.Event) -> None:
+        """Hold the lock until its connection is lost."""
+        connection, lost = await self._postgres.connect(), asyncio.Event()
+        try:
+            connection.add_termination_listener(lambda _: lost.set())
+            asking = ended(
+                connection, lambda c: c.fetchval(_HERE, self._key), self._postgres.seconds
+            )
+            self._pid = await asking
+            tried.set()
+            await lost.wait()
+        finally:
+            await hang_up(connection)
