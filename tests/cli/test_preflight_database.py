@@ -31,7 +31,7 @@ def said(_: str) -> None:
 async def found_of(store: StoreSettings, **how: object) -> dict[str, Finding]:
     forms = how.get("forms", {"registry": 2})
     clock = how.get("clock", SYSTEM_CLOCK)
-    return {one.check: one async for one in look(store, said, forms=forms, clock=clock)}  # pyright: ignore[reportArgumentType]
+    return {one.check: one async for one in look(store, Path(), said, forms=forms, clock=clock)}  # pyright: ignore[reportArgumentType]
 
 
 async def run(dsn: str, *queries: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -104,17 +105,16 @@ class _DatabaseRows:
         self._connection = connection
         self.parts = HELD
         self._cleared: set[str] = set()
+        self._numbers = itertools.count()
 
     async def read(self, table: Table) -> AsyncIterator[Batch]:
         """Yield the rows of a table in its order, some at a time."""
         spelling = SPELLINGS[table.title]
-        name = f"rows_of_{table.part}_{table.name}"
+        name = f"rows_{next(self._numbers)}"  # one that nobody reads to its end goes with all
         await self._connection.execute(f"DECLARE {name} NO SCROLL CURSOR FOR {spelling.read}")
-        try:
-            while rows := await self._connection.fetch(f"FETCH {_TOGETHER} FROM {name}"):
-                yield [spelling.taken(tuple(row)) for row in rows]
-        finally:
-            await self._connection.execute(f"CLOSE {name}")
+        while rows := await self._connection.fetch(f"FETCH {_TOGETHER} FROM {name}"):
+            yield [spelling.taken(tuple(row)) for row in rows]
+        await self._connection.execute(f"CLOSE {name}")
 
     async def add(self, table: Table, rows: Batch) -> None:
         """Add rows to a table."""

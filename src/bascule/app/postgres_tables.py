@@ -134,10 +134,11 @@ _SPELLINGS: Mapping[str, Spelling] = {
         given=_token_given,
     ),
     CHAINS.title: Spelling(
-        read="""SELECT number, id, node, follows, extract(epoch FROM began_at)::float8,
+        read="""SELECT number, id, node, follows, (extract(epoch FROM began_at) * 1000000)::bigint,
             base_number, encode(base_hash, 'hex') FROM ledger_chains ORDER BY number""",
         add=f"""INSERT INTO ledger_chains ({_CHAIN_COLUMNS}) OVERRIDING SYSTEM VALUE
-            VALUES ($1, $2, $3, $4, to_timestamp($5), $6, decode($7, 'hex'))""",  # noqa: S608 - constants
+            VALUES ($1, $2, $3, $4, to_timestamp(0) + $5 * interval '1 microsecond', $6,
+                decode($7, 'hex'))""",  # noqa: S608 - constants
     ),
     EVENTS.title: Spelling(
         read=_plain(EVENTS, "ledger_events").read,
