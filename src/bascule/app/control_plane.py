@@ -40,8 +40,8 @@ from bascule.doors.health import health_routes
 from bascule.policy.compose import admitted
 from bascule.wire.api.health import Health
 
-#: What is wrong with the PostgreSQL that replicas share, and not with one of them.
-_OF_ALL = frozenset({"registry_unwritable", "ledger_behind"})
+#: What is wrong with the PostgreSQL that replicas share, or between them, and not with one alone.
+_SHARED_TROUBLES = frozenset({"registry_unwritable", "ledger_behind", "files_differ"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +82,9 @@ class ControlPlane:
         A PostgreSQL that is away is away for all who share it: they serve on without it. Files that
         do not count are no reason: those of another replica do.
         """
-        troubles = self.troubles()
-        troubles.pop("files_differ", None)
-        if self.stores.shared is not None:
-            troubles = {code: words for code, words in troubles.items() if code not in _OF_ALL}
-        return "; ".join(troubles.values()) or None
+        borne = frozenset[str]() if self.stores.shared is None else _SHARED_TROUBLES
+        found = (words for code, words in self.troubles().items() if code not in borne)
+        return "; ".join(found) or None
 
 
 @contextmanager
