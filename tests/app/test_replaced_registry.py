@@ -110,7 +110,7 @@ async def test_a_node_elsewhere_serves_on_and_says_what_happened(place: Place, c
         assert (follower.state, scene.node.snapshot, scene.node.given) == ("degraded", had, [])
         await follower.accept()
         await until(scene.is_current)
-        assert follower.state == "ok"
+        await until(lambda: follower.state == "ok")
 
 
 @pytest.mark.requirement("sync:implausible")

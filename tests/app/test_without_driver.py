@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.served import command, process
-from tests.flow.up_process import run, serving
+from tests.flow.up_process import run, serving, serving_by
 
 DSN = "postgresql://db.example/bascule"
 SERVERS = "/admin/api/mcp/servers"
@@ -30,7 +30,7 @@ def without(tmp_path: Path) -> str:
 async def test_a_process_on_its_own_needs_no_driver(without: str, tmp_path: Path):
     for number, words in enumerate([("up",), ("registry", "serve")]):
         data = tmp_path / str(number)
-        async with serving(data, command=words, PYTHONPATH=without) as up:
+        async with serving_by(words, data, PYTHONPATH=without) as up:
             assert (await up.ask("GET", SERVERS, token=up.admin))[0] == 200
             for line in ("servers list", "tokens list", "secrets list", "doctor"):
                 done = process(*line.split(), "--data-dir", str(data), PYTHONPATH=without)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict, fields
 
@@ -20,7 +20,9 @@ from bascule.audit.chain import GENESIS, SEARCHED, link
 from bascule.audit.events import Event
 from bascule.audit.ledger_file import FILE_NAME, MIGRATIONS
 from bascule.audit.search import EVENTS, LedgerFile, LedgerReader, Stretch
+from bascule.audit.search_queries import LOOKED_AT
 from bascule.db.errors import StoreUnavailable
+from bascule.db.postgres_transactions import PostgresTransactions
 from bascule.db.sqlite import Database
 from bascule.model.code import CallStatus
 from bascule.wire.api.audit import AuditEntry, AuditFilters
@@ -39,6 +41,7 @@ from tests.audit.ledger_rows import (
     token_made,
     write_ledger,
 )
+from tests.audit.shared_rows import KINDS, Unmarked, rewrite, rows_in, shared
 from tests.scale import scaled
 
 EVERYTHING = AuditFilters()
@@ -51,8 +54,25 @@ def live(journal: str) -> bool:
     return journal == LIVE_ID
 
 
-def reader(events: Sequence[Event | Written], **options: Any) -> LedgerReader:
-    return LedgerReader(Held(events), live, **options)
+class Reader(Protocol):
+    """Makes a reader of some events."""
+
+    async def __call__(
+        self, events: Sequence[Event | Written], *, looked_at: int = LOOKED_AT
+    ) -> LedgerReader: ...
+
+
+@pytest.fixture(params=KINDS)
+async def reader(request: pytest.FixtureRequest) -> AsyncGenerator[Reader, None]:
+    async with AsyncExitStack() as stack:
+
+        async def made(
+            events: Sequence[Event | Written], *, looked_at: int = LOOKED_AT
+        ) -> LedgerReader:
+            rows = await stack.enter_async_context(rows_in(request.param, events, live))
+            return rows(looked_at=looked_at)
+
+        yield made
 
 
 async def listed(
@@ -78,8 +98,8 @@ def said(entries: Sequence[AuditEntry]) -> list[tuple[int, object, str | None]]:
 
 
 @pytest.mark.requirement("audit:query")
-async def test_a_call_is_one_entry_and_its_intent_one_only_while_nothing_came_of_it():
-    source = reader(
+async def test_a_call_is_one_entry_and_its_intent_one_only_while_nothing_came_of_it(reader: Reader):
+    source = await reader(
         [
             opened(),
             intent("s1-1"),
@@ -98,8 +118,8 @@ async def test_a_call_is_one_entry_and_its_intent_one_only_while_nothing_came_of
     ]
 
 
-async def test_calls_are_asked_for_with_those_that_have_not_ended():
-    source = reader([opened(), intent("s1-1"), outcome("s1-1"), intent("s1-2"), token_made()])
+async def test_calls_are_asked_for_with_those_that_have_not_ended(reader: Reader):
+    source = await reader([opened(), intent("s1-1"), outcome("s1-1"), intent("s1-2"), token_made()])
     calls = await listed(source, AuditFilters(event="call"))
     intents = await listed(source, AuditFilters(event="call_intent"))
     assert said(calls) == [(4, "call_intent", "unknown"), (3, "call", "ok")]
@@ -128,8 +148,10 @@ async def test_whether_a_process_lives_is_asked_once_for_a_page():
     assert asked == [journal_id(1)]
 
 
-async def test_the_life_of_a_call_is_all_that_was_written_about_it_in_order():
-    source = reader([intent("s1-1"), intent("s1-2"), outcome("s1-1", "failed", "mcp_timeout")])
+async def test_the_life_of_a_call_is_all_that_was_written_about_it_in_order(reader: Reader):
+    source = await reader(
+        [intent("s1-1"), intent("s1-2"), outcome("s1-1", "failed", "mcp_timeout")]
+    )
     life = await source.life("s1-1")
     assert life is not None
     assert (life.status, said(life.entries)) == (
@@ -153,8 +175,8 @@ async def test_a_claimed_call_runs_while_the_process_lives_that_claimed_it(journ
     assert found.status == ("running" if journal == LIVE_ID else "unknown")
 
 
-async def test_the_life_of_a_call_has_its_approval_whichever_call_asked():
-    source = reader(
+async def test_the_life_of_a_call_has_its_approval_whichever_call_asked(reader: Reader):
+    source = await reader(
         [
             approval_step("pending", "s1-1"),
             outcome("s1-1", "denied", "mcp_approval_required"),
@@ -184,9 +206,9 @@ async def test_a_file_from_before_there_were_approvals_can_be_searched(tmp_path:
         file.close()
 
 
-async def test_an_entry_has_the_event_as_it_was_written_and_its_time_for_people():
+async def test_an_entry_has_the_event_as_it_was_written_and_its_time_for_people(reader: Reader):
     event = outcome("s1-1", timestamp=START + 0.25)
-    [entry] = (await reader([event]).search(EVERYTHING, None, 1)).entries
+    [entry] = (await (await reader([event])).search(EVERYTHING, None, 1)).entries
     assert entry.event == msgspec.to_builtins(event)
     assert entry.at == "2023-11-14T22:13:20.250Z"
 
@@ -315,8 +337,8 @@ async def test_pages_give_every_entry_once_the_newest_first_as_a_plain_filter_wo
     written: list[Written], filters: AuditFilters, limit: int, looked_at: int
 ):
     plain = Plain(written)
-    with closing(Held(written)) as held:
-        found = await listed(LedgerReader(held, live, looked_at=looked_at), filters, limit)
+    async with rows_in("sqlite", written, live) as rows:
+        found = await listed(rows(looked_at=looked_at), filters, limit)
     numbers = plain.numbers(filters, plain.has_ended)
     assert [entry.number for entry in found] == numbers[::-1]
     assert [entry.status for entry in found] == [plain.status(n) for n in numbers[::-1]]
@@ -328,8 +350,8 @@ async def test_who_follows_gets_every_entry_once_in_order_and_calls_when_they_ha
     written: list[Written], filters: AuditFilters, limit: int, looked_at: int
 ):
     plain = Plain(written)
-    with closing(Held(written)) as held:
-        source = LedgerReader(held, live, looked_at=looked_at)
+    async with rows_in("sqlite", written, live) as rows:
+        source = rows(looked_at=looked_at)
         found: list[AuditEntry] = []
         reached = 0
         while reached < len(written):
@@ -351,18 +373,44 @@ async def test_an_export_has_every_row_that_a_plain_filter_finds(
     written: list[Written], filters: AuditFilters
 ):
     plain = Plain(written)
-    with closing(Held(written)) as held:
-        lines = [lines async for lines in LedgerReader(held, live).export(filters)]
+    async with rows_in("sqlite", written, live) as found:
+        lines = [lines async for lines in found().export(filters)]
     rows = [json.loads(line) for line in b"".join(lines).splitlines()]
     assert [row["number"] for row in rows] == plain.numbers(filters)
+
+
+@settings(max_examples=2, phases=[Phase.generate], deadline=None)
+@given(st.lists(st.tuples(ledgers(), st.lists(SOME_FILTERS, max_size=4)), min_size=8, max_size=8))
+async def test_a_shared_ledger_answers_as_a_file_does(
+    cases: list[tuple[list[Written], list[AuditFilters]]],
+):
+    async with shared([]) as (postgres, tables):
+        for written, asked in cases:
+            await rewrite(postgres, tables, written, live)
+            reading = PostgresTransactions(postgres, Unmarked())
+            there = LedgerReader(reading, looked_at=5, tables=tables)
+            with closing(Held(written)) as held:
+                here = LedgerReader(held, live, looked_at=5)
+                for filters in (EVERYTHING, *asked):
+                    assert await answers(there, filters) == await answers(here, filters)
+            await reading.close()
+
+
+async def answers(source: LedgerReader, filters: AuditFilters) -> object:
+    exported = b"".join([lines async for lines in source.export(filters)])
+    rows = [json.loads(line) for line in exported.splitlines()]
+    stretches = [await source.after(number, filters, 3) for number in (0, 2, 5)]
+    lives = [await source.life(request_id, filters) for request_id in ("a-0", "b-1", "a-2")]
+    hashes = [(row["number"], row["hash"], row["body"]) for row in rows]
+    return await listed(source, filters, 2), stretches, lives, hashes, await source.bounds()
 
 
 # --- export
 
 
-async def test_an_exported_row_has_all_that_its_hash_covers():
+async def test_an_exported_row_has_all_that_its_hash_covers(reader: Reader):
     events = [opened(caller="é\n\u2028"), (intent("s1-1"), LIVE), outcome("s1-1")]
-    source = reader(events)
+    source = await reader(events)
     lines = b"".join([lines async for lines in source.export()])
     before = GENESIS
     for line in lines.splitlines():
@@ -408,9 +456,9 @@ async def test_a_ledger_that_was_cut_is_searched_and_exported_from_its_first_row
 # --- bounds
 
 
-async def test_a_page_looks_at_so_many_rows_and_says_where_to_go_on():
+async def test_a_page_looks_at_so_many_rows_and_says_where_to_go_on(reader: Reader):
     events = [*[outcome(f"s1-{n}", tool="rare") for n in range(2)], *[opened() for _ in range(20)]]
-    source = reader(events, looked_at=8)
+    source = await reader(events, looked_at=8)
     filters = AuditFilters(tool_name="rare")
     first = await source.search(filters, None, 10)
     assert (first.entries, first.next_before, first.tip) == ((), 15, 22)
@@ -442,11 +490,11 @@ async def test_a_search_goes_through_an_index_and_sorts_nothing(index: str | Non
     assert all("USING INDEX events_request_id" in step for step in plan if "o" in step.split())
 
 
-async def test_a_large_time_window_is_not_looked_through_to_find_its_ends():
+async def test_a_large_time_window_is_not_looked_through_to_find_its_ends(reader: Reader):
     events = [opened(f"s{n}", timestamp=START + n) for n in range(scaled(1_000))]
     filters = AuditFilters(since=START, until=START + 40)
     for looked_at in (1, 1_000):  # larger than a window may be, and smaller
-        found = await listed(reader(events, looked_at=looked_at), filters)
+        found = await listed(await reader(events, looked_at=looked_at), filters)
         assert [entry.number for entry in found] == list(range(41, 0, -1))
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.flow.up_process import Up, record, run, serving
+from tests.flow.up_process import Up, record, run, serving_by
 
 SERVERS = "/admin/api/mcp/servers"
 
 
 def alone(data: Path, *words: str, **env: str) -> AbstractAsyncContextManager[Up]:
-    return serving(data, *words, command=("registry", "serve"), **env)
+    return serving_by(("registry", "serve"), data, *words, **env)
 
 
 @pytest.mark.requirement("cli:registry-serve")

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +110,13 @@ class Up:
             return await self.process.wait()
 
 
+def serving(data: Path, *words: str, **env: str) -> AbstractAsyncContextManager[Up]:
+    return serving_by(("up",), data, *words, **env)
+
+
 @asynccontextmanager
-async def serving(
-    data: Path, *words: str, command: tuple[str, ...] = ("up",), **env: str
+async def serving_by(
+    command: tuple[str, ...], data: Path, *words: str, **env: str
 ) -> AsyncGenerator[Up]:
     process = await start(*command, "--port", "0", "--data-dir", str(data), *words, **env)
     said: list[str] = []

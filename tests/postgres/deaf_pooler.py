@@ -19,7 +19,7 @@ async def deaf_pooler(dsn: str, folder: Path) -> AsyncGenerator[str, None]:
     talks: set[asyncio.Task[None]] = set()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, here = await _connected(dsn)
+        there, here = await connected(dsn)
         try:
             async with asyncio.TaskGroup() as both:
                 both.create_task(_passed(reader, here))
@@ -34,7 +34,7 @@ async def deaf_pooler(dsn: str, folder: Path) -> AsyncGenerator[str, None]:
 
     server = await asyncio.start_unix_server(began, folder / f".s.PGSQL.{_PORT}")
     try:
-        yield _through(dsn, folder)
+        yield through(dsn, folder)
     finally:
         server.close()
         for task in talks:
@@ -43,7 +43,8 @@ async def deaf_pooler(dsn: str, folder: Path) -> AsyncGenerator[str, None]:
         await server.wait_closed()
 
 
-async def _connected(dsn: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connected(dsn: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to the server of a DSN."""
     parts = urlsplit(dsn)
     [host] = parse_qs(parts.query).get("host", [parts.hostname or ""])
     if host.startswith("/"):
@@ -51,7 +52,8 @@ async def _connected(dsn: str) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
     return await asyncio.open_connection(host, parts.port or _PORT)
 
 
-def _through(dsn: str, folder: Path) -> str:
+def through(dsn: str, folder: Path) -> str:
+    """Return a DSN that leads to a socket in a folder instead."""
     parts = urlsplit(dsn)
     who, at, _ = parts.netloc.rpartition("@")
     query = {name: values[-1] for name, values in parse_qs(parts.query).items()}

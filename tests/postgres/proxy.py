@@ -30,13 +30,25 @@ class Proxy:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Join one connection to a process until either hangs up."""
-        found = await self._joined()
-        if found is not None:
+        async with _hung_up(writer):
+            found = await self._joined()
+            if found is None:
+                return
             there, to = found
-            async with asyncio.TaskGroup() as both:
+            async with _hung_up(to), asyncio.TaskGroup() as both:
                 both.create_task(_pass_on(reader, to))
                 both.create_task(_pass_on(there, writer))
+
+
+@asynccontextmanager
+async def _hung_up(writer: asyncio.StreamWriter) -> AsyncGenerator[None]:
+    """Hang up when the block ends, however it does."""
+    try:
+        yield
+    finally:
         writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
 async def _pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

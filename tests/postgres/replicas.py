@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from tests.flow.up_process import Up, serving
+from tests.flow.up_process import Up, serving_by
 from tests.postgres.databases import database
 
 
@@ -26,7 +26,7 @@ class Replicas:
     ) -> Up:
         """Start one, in the data directory of its name."""
         given = {**self.env, "BASCULE_DSN": self.dsn, "BASCULE_REPLICA": name, **env}
-        starting = serving(self._folder / name, *words, command=command, **given)
+        starting = serving_by(command, self._folder / name, *words, **given)
         return await self._stack.enter_async_context(starting)
 
 

@@ -17,9 +17,8 @@ from bascule.app.local_node import NODE_NAME
 from bascule.app.lost_registry import note_registry, refuse_lost_registry
 from bascule.app.settings import Settings
 from bascule.app.shared_registry import forget_shared, refuse_local
+from bascule.audit.journaled_ledger import JournaledLedger
 from bascule.audit.sqlite_ledger import SqliteLedger
-from bascule.auth.keys import derived
-from bascule.auth.server_key import KEY_NAME, server_key
 from bascule.auth.token_store import open_tokens
 from bascule.auth.tokens import Note, Tokens
 from bascule.control.envelope import OuterKey
@@ -51,7 +50,9 @@ class Backing(Protocol):
 
     def tokens(self) -> AbstractAsyncContextManager[Tokens]: ...
 
-    def ledger(self) -> AbstractAsyncContextManager[SqliteLedger | None]: ...
+    def ledger(self, key: bytes) -> JournaledLedger:
+        """Return the ledger, to be opened; ``key`` is that of its journal."""
+        ...
 
     def registry(
         self, tokens: Tokens, *, new: bool
@@ -107,9 +108,9 @@ class DirectoryBacking:
         """Open the directory's tokens."""
         return open_tokens(self._data)
 
-    def ledger(self) -> AbstractAsyncContextManager[SqliteLedger | None]:
-        """Open the directory's ledger, if one is kept."""
-        return open_ledger(self._settings)
+    def ledger(self, key: bytes) -> JournaledLedger:
+        """Return the directory's ledger."""
+        return SqliteLedger(self._data, key=key, settings=self._settings.ledger)
 
     @asynccontextmanager
     async def registry(self, tokens: Tokens, *, new: bool) -> AsyncGenerator[RegistryService, None]:
@@ -126,19 +127,3 @@ class DirectoryBacking:
     ) -> AbstractAsyncContextManager[Secrets]:
         """Open the directory's secrets."""
         return open_secrets(self._data, key=key, note=note, records=records)
-
-
-@asynccontextmanager
-async def open_ledger(settings: Settings) -> AsyncGenerator[SqliteLedger | None, None]:
-    """Keep what happens in the ledger of the data directory, if that is wanted."""
-    if not settings.ledger.enabled:
-        yield None
-        return
-    data = Path(settings.data_dir)
-    key = derived(server_key(data / KEY_NAME), "journal")
-    kept = SqliteLedger(data, key=key, settings=settings.ledger)
-    await kept.open()
-    try:
-        yield kept
-    finally:
-        await kept.close()

@@ -40,6 +40,9 @@ from bascule.doors.health import health_routes
 from bascule.policy.compose import admitted
 from bascule.wire.api.health import Health
 
+#: What is wrong with the PostgreSQL that replicas share, or between them, and not with one alone.
+_SHARED_TROUBLES = frozenset({"registry_unwritable", "ledger_behind", "files_differ"})
+
 
 @dataclass(frozen=True, kw_only=True)
 class ControlPlane:
@@ -61,23 +64,27 @@ class ControlPlane:
         say_refused(event)
 
     def troubles(self) -> dict[str, str]:
-        """Say what cannot be written now, by code."""
+        """Say what cannot be written now, or does not count, by code."""
         registry, kept = self.stores.service.refusal, self.stores.kept
         found: dict[str, str | None] = {
             "registry_unwritable": registry and f"the registry cannot be written to: {registry}",
             "ledger_unwritable": kept and kept.trouble,
+            "ledger_behind": kept and kept.degraded,
+            "files_differ": self.stores.files.trouble,
         }
+        if found["ledger_unwritable"] is not None:
+            del found["ledger_behind"]  # it says so already
         return {code: words for code, words in found.items() if words is not None}
 
     def unready(self) -> str | None:
         """Say why somebody else should be asked, if so.
 
-        A PostgreSQL that is away is away for all who share it: they serve on without it.
+        A PostgreSQL that is away is away for all who share it: they serve on without it. Files that
+        do not count are no reason: those of another replica do.
         """
-        troubles = self.troubles()
-        if self.stores.shared is not None:
-            troubles.pop("registry_unwritable", None)
-        return "; ".join(troubles.values()) or None
+        borne = frozenset[str]() if self.stores.shared is None else _SHARED_TROUBLES
+        found = (words for code, words in self.troubles().items() if code not in borne)
+        return "; ".join(found) or None
 
 
 @contextmanager

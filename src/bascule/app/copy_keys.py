@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
 from bascule.app.copy_tables import SECRETS, SECRETS_HEAD, TOKENS
 from bascule.app.copying import NotCopied, Rows
-from bascule.app.data_dir import SETUP_FILE
+from bascule.app.data_dir import DEFAULT_TASK_FILE, DEMO_MADE_FILE, SETUP_FILE
 from bascule.audit.anchors import KEY_NAME as LEDGER_KEY
 from bascule.auth.server_key import HOW_TO_GIVE, given_key
 from bascule.auth.server_key import KEY_NAME as SERVER_KEY
@@ -26,10 +24,10 @@ KEY_FILES = (SERVER_KEY, SECRETS_KEY, LEDGER_KEY, HOOK_KEY)
 
 
 def carry_keys(source: Path, target: Path) -> None:
-    """Put the keys of a data directory into another one that has none."""
+    """Put the keys and other small files of a data directory into another one without them."""
     if source == target:
         return
-    for name in (*KEY_FILES, SETUP_FILE):
+    for name in (*KEY_FILES, SETUP_FILE, DEMO_MADE_FILE, DEFAULT_TASK_FILE):
         path = source / name
         if path.is_file():
             write_private(target / name, path.read_bytes(), replace=False)
@@ -77,7 +75,7 @@ class CopyKeys:
                     "give it in BASCULE_SECRETS_KEY, or leave them out with --without-secrets"
                 )
             for row in batch:
-                _check_opens(key, head, msgspec.convert(row, Row))
+                _check_opens(key, head, Row(*row))
 
 
 def _check_opens(key: OuterKey, head: Head, row: Row) -> None:

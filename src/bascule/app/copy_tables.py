@@ -32,11 +32,6 @@ class Table(Struct, frozen=True, kw_only=True):
         """Return what it is called everywhere."""
         return f"{self.part}.{self.name}"
 
-    @property
-    def is_head(self) -> bool:
-        """Say whether it has one row from the start."""
-        return self.name == "head"
-
 
 class Sql(Struct, frozen=True, kw_only=True):
     """How a place reads a table, in order, and adds a row to it.
@@ -69,6 +64,7 @@ TOKENS = Table(
 )
 LEDGER_META = Table(part="ledger", name="meta", columns=("key", "value"), order=("key",))
 #: Each has rows of its own; ``id`` is what anchors name it by, the base what was cut off its front.
+#: It began at so many microseconds.
 CHAINS = Table(
     part="ledger",
     name="chains",
@@ -177,7 +173,8 @@ _SQLITE: Mapping[str, Sql] = {
     ),
     # ledger.db has one chain, whose rows are all rows.
     CHAINS.title: Sql(
-        read=f"""SELECT 1, value, '', NULL, (SELECT coalesce(min(made_at), 0.0) FROM journals),
+        read=f"""SELECT 1, value, '', NULL,
+            (SELECT CAST(coalesce(min(made_at), 0) * 1e6 AS INTEGER) FROM journals),
             CAST(coalesce((SELECT value FROM meta WHERE key = 'base_number'), 0) AS INTEGER),
             coalesce((SELECT value FROM meta WHERE key = 'base_hash'), '{GENESIS.hex()}')
             FROM meta WHERE key = 'ledger_id'""",  # noqa: S608 - a constant

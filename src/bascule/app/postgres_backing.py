@@ -6,19 +6,20 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from bascule.app.backing import open_ledger
 from bascule.app.data_dir import replica_name
 from bascule.app.settings import Settings
-from bascule.app.shared_registry import note_shared, refuse_lost_shared
-from bascule.audit.sqlite_ledger import SqliteLedger
+from bascule.app.shared_registry import SHARED_PROCESS, note_shared, refuse_lost_shared
+from bascule.audit.journaled_ledger import JournaledLedger
+from bascule.audit.postgres_ledger import PostgresLedger
 from bascule.auth.postgres_token_store import open_shared_tokens
 from bascule.auth.tokens import Note, Tokens
 from bascule.control.envelope import OuterKey
+from bascule.control.postgres_secret_store import open_shared_secrets
 from bascule.control.registry.postgres_duties import PostgresDuties
 from bascule.control.registry.postgres_reports import PostgresReports
 from bascule.control.registry.postgres_store import PostgresStore
 from bascule.control.registry.service import RegistryService, open_registry
-from bascule.control.secrets import Secrets, open_secrets
+from bascule.control.secrets import Secrets
 from bascule.db.postgres import Postgres
 from bascule.model.snapshot import Snapshot
 
@@ -26,8 +27,7 @@ from bascule.model.snapshot import Snapshot
 class PostgresBacking:
     """One replica of several. The database is opened and closed by whoever made this."""
 
-    #: A page is open at all replicas, and outlives each of them.
-    process = "replicas"
+    process = SHARED_PROCESS
 
     def __init__(self, settings: Settings, postgres: Postgres) -> None:
         self._settings = settings
@@ -40,9 +40,11 @@ class PostgresBacking:
         """Open the tokens that replicas share, under the key that they share."""
         return open_shared_tokens(self.shared, self._data)
 
-    def ledger(self) -> AbstractAsyncContextManager[SqliteLedger | None]:
-        """Open the ledger, if one is kept."""
-        return open_ledger(self._settings)
+    def ledger(self, key: bytes) -> JournaledLedger:
+        """Return the ledger: a journal on this disk, and a chain of this replica behind it."""
+        return PostgresLedger(
+            self.shared, self._data, key=key, settings=self._settings.ledger, node=self.node
+        )
 
     @asynccontextmanager
     async def registry(self, tokens: Tokens, *, new: bool) -> AsyncGenerator[RegistryService, None]:
@@ -63,5 +65,5 @@ class PostgresBacking:
     def secrets(
         self, key: OuterKey | None, note: Note, records: Callable[[], Snapshot]
     ) -> AbstractAsyncContextManager[Secrets]:
-        """Open the secrets."""
-        return open_secrets(self._data, key=key, note=note, records=records)
+        """Open the secrets that replicas share, under the key that they share."""
+        return open_shared_secrets(self.shared, self._data, key=key, note=note, records=records)

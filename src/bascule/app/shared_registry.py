@@ -6,7 +6,10 @@ make tokens that no process knows.
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -14,10 +17,15 @@ from msgspec.structs import replace
 
 from bascule.app.lost_registry import RegistryLost, has_registry
 from bascule.app.settings import Settings
-from bascule.db.dsn import has_password
+from bascule.db.dsn import has_password, postgres_at
 from bascule.db.private_files import write_private
 
+if TYPE_CHECKING:
+    from bascule.db.postgres import Postgres
+
 FILE_NAME = "shared-registry"
+#: What the tokens of pages end with: a page is open at all replicas, and outlives each of them.
+SHARED_PROCESS = "replicas"
 HOW_TO_NAME = "give BASCULE_DSN, store.dsn or --dsn"
 
 
@@ -73,6 +81,23 @@ def with_shared(settings: Settings) -> Settings:
     return replace(
         settings, store=replace(settings.store, dsn=found.dsn, listen_dsn=found.listen_dsn)
     )
+
+
+@asynccontextmanager
+async def shared_postgres(settings: Settings) -> AsyncGenerator[Postgres | None, None]:
+    """Open the PostgreSQL that the settings name or the directory knows; None where neither does.
+
+    Raise StoreUnavailable where it cannot be reached.
+    """
+    store = with_shared(settings).store
+    if store.dsn is None:
+        yield None
+        return
+    postgres = await postgres_at(store.dsn, listen_dsn=store.listen_dsn).open()
+    try:
+        yield postgres
+    finally:
+        await postgres.close()
 
 
 def refuse_local(data: Path) -> None:

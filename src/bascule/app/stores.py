@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from bascule.app.backends import publish_backends
-from bascule.app.backing import open_backing
+from bascule.app.backing import Backing, open_backing
 from bascule.app.data_dir import served_alone
 from bascule.app.demo_task import DemoTask
 from bascule.app.local_node import NODE_NAME
 from bascule.app.reload import Reloading
 from bascule.app.settings import Settings
 from bascule.audit.approvals import Approvals, LedgerStore, MemoryStore
+from bascule.audit.journaled_ledger import JournaledLedger
 from bascule.audit.ledger import MemoryLedger
 from bascule.audit.log_lines import LoggedLedger
 from bascule.audit.parked_turns import LedgerTurns, MemoryTurns, ParkedTurns
-from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.auth.tokens import Tokens
 from bascule.control.envelope import OuterKey
 from bascule.control.registry.service import RegistryService
@@ -54,7 +54,7 @@ class Stores:
     secrets: Secrets | None = None
     ledger: LoggedLedger | None = None
     #: The ledger on disk, if there is one.
-    kept: SqliteLedger | None = None
+    kept: JournaledLedger | None = None
     approvals: Approvals | None = None
     #: The PostgreSQL that this process shares with others, if it does.
     shared: Postgres | None = None
@@ -86,7 +86,7 @@ async def open_stores(
         tokens = await opened(backing.tokens())
         stack.enter_context(served_alone(data))
         tokens.process = backing.process or tokens.process
-        kept = await opened(backing.ledger())
+        kept = await opened(open_ledger(settings, backing, tokens.key_for("journal")))
         quiet = kept or MemoryLedger(limit=0)
         ledger = LoggedLedger(quiet, slow_call_ms=settings.log.slow_call_ms)
         tokens.note = quiet.note
@@ -124,7 +124,24 @@ async def open_stores(
         )
 
 
-def parked_turns(settings: Settings, ledger: SqliteLedger | None, secrets: Secrets) -> ParkedTurns:
+@asynccontextmanager
+async def open_ledger(
+    settings: Settings, backing: Backing, key: bytes
+) -> AsyncGenerator[JournaledLedger | None, None]:
+    """Keep what happens in the ledger, if that is wanted; ``key`` is that of its journal."""
+    if not settings.ledger.enabled:
+        yield None
+        return
+    kept = await backing.ledger(key).open()
+    try:
+        yield kept
+    finally:
+        await kept.close()
+
+
+def parked_turns(
+    settings: Settings, ledger: JournaledLedger | None, secrets: Secrets
+) -> ParkedTurns:
     """Keep turns beside the approvals that they wait for."""
     grace = float(settings.approvals.claim_seconds)
     if ledger is None:
@@ -134,7 +151,7 @@ def parked_turns(settings: Settings, ledger: SqliteLedger | None, secrets: Secre
 
 @asynccontextmanager
 async def open_approvals(
-    settings: Settings, ledger: SqliteLedger | None, secrets: Secrets
+    settings: Settings, ledger: JournaledLedger | None, secrets: Secrets
 ) -> AsyncGenerator[Approvals, None]:
     """Keep approvals in the ledger's database; without a ledger, for the life of the process."""
     store = MemoryStore() if ledger is None else LedgerStore(ledger, secrets.sealer())

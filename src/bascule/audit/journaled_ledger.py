@@ -32,6 +32,7 @@ from bascule.audit.events import (
     SessionRefusal,
     ToolsListed,
 )
+from bascule.audit.findings import Verification
 from bascule.audit.flushing import Flushing
 from bascule.audit.intake import Intake
 from bascule.audit.journal import FOLDER, Disk, Journal, remove_journal
@@ -40,6 +41,8 @@ from bascule.audit.ledger_file import ANCHORS_NAME, FILE, Tables, tip
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.quotas import Quotas
 from bascule.audit.retention import Limits, cut
+from bascule.audit.search import LedgerReader
+from bascule.audit.verification import Told
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.errors import StoreUnavailable
 from bascule.db.private_files import KeyUnusable, read_key
@@ -183,6 +186,14 @@ class JournaledLedger(FileQueue):
 
     def epoch(self) -> Epoch:
         """Return what tells whether approvals are still those of the database that they were."""
+        raise NotImplementedError
+
+    def reader(self) -> LedgerReader:
+        """Return the reading side."""
+        raise NotImplementedError
+
+    def verify(self, told: Told) -> Verification:
+        """Verify everything; it takes long, and is called on a thread of its own."""
         raise NotImplementedError
 
     def is_live(self, journal: str, statements: Statements) -> bool:

@@ -14,11 +14,14 @@ from pathlib import Path
 from bascule.audit.anchors import Anchors
 from bascule.audit.journal import Disk
 from bascule.audit.journaled_ledger import JournaledLedger
+from bascule.audit.kept_anchors import anchor_lines
 from bascule.audit.ledger_file import ANCHORS_NAME
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.replica import Replica
+from bascule.audit.search import LedgerReader
 from bascule.audit.shared_epoch import SharedEpoch
 from bascule.audit.shared_tables import CHANNEL, FORMS, LIVE_SECONDS, SharedTables
+from bascule.audit.verification import VERIFY_SECONDS, Told, Verification, merged, verify
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.errors import StoreUnavailable
 from bascule.db.postgres import Postgres
@@ -100,6 +103,38 @@ class PostgresLedger(JournaledLedger):
     def epoch(self) -> SharedEpoch:
         """Return what tells whether PostgreSQL failed over or was restored."""
         return SharedEpoch(self._replica)
+
+    def reader(self) -> LedgerReader:
+        """Return the reading side, which sees the events of all replicas."""
+        return LedgerReader(self.database, tables=self.tables)
+
+    def verify(self, told: Told) -> Verification:
+        """Verify every chain, the own one against the anchors that this process can read."""
+        if self._loop is None:
+            raise StoreUnavailable("the ledger is not open")
+        return asyncio.run_coroutine_threadsafe(self._verified(told), self._loop).result()
+
+    async def _verified(self, told: Told) -> Verification:
+        own = self._replica.known.chain
+        named = self.settings.anchor_file is not None
+        kept = anchor_lines(self._anchors_of(own), named=named)
+
+        def work(statements: Statements) -> Verification:
+            query = "SELECT number, id, node FROM ledger_chains ORDER BY number"
+            chains = statements.execute(query)
+            return merged(
+                {
+                    f"{id} of {node}" if node else id: verify(
+                        statements,
+                        kept if id == own else None,
+                        told=told,
+                        tables=SharedTables(number),
+                    )
+                    for number, id, node in chains
+                }
+            )
+
+        return await self._shared.read(work, seconds=VERIFY_SECONDS)
 
     def is_live(self, journal: str, statements: Statements) -> bool:
         """Say whether the process that wrote a journal was heard of lately."""

@@ -9,9 +9,12 @@ from pathlib import Path
 from bascule.audit.epoch import FileEpoch
 from bascule.audit.journal import Disk, is_live
 from bascule.audit.journaled_ledger import JournaledLedger
+from bascule.audit.kept_anchors import kept_anchors
 from bascule.audit.ledger_check import ledger_check
 from bascule.audit.ledger_file import FILE_NAME, MIGRATIONS
 from bascule.audit.ledger_settings import LedgerSettings
+from bascule.audit.search import LedgerReader
+from bascule.audit.verification import Told, Verification, verify
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.errors import StoreUnavailable
 from bascule.db.sqlite import Commit, Database, plain_commit
@@ -55,6 +58,14 @@ class SqliteLedger(JournaledLedger):
     def is_live(self, journal: str, statements: Statements | None = None) -> bool:
         """Say whether the process that wrote a journal lives."""
         return is_live(self._folder, journal)
+
+    def reader(self) -> LedgerReader:
+        """Return the reading side."""
+        return LedgerReader(self.database, self.is_live)
+
+    def verify(self, told: Told) -> Verification:
+        """Verify the file against the anchors, as far as this process can read them."""
+        return verify(self._path, kept_anchors(self.settings, self._data), told=told)
 
     async def _open_database(self) -> None:
         await self._file.open(MIGRATIONS)

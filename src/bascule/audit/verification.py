@@ -7,22 +7,25 @@ file may be ``ledger.db``, in use or not, or rows that were exported.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import TypeAlias
 
 from bascule.audit.anchor_walk import AnchorWalk
-from bascule.audit.anchors import parsed, read_public_key
+from bascule.audit.anchors import key_id, parsed, read_public_key
 from bascule.audit.checkpoints import stored
 from bascule.audit.export import rows_of_export
-from bascule.audit.findings import Problems, Verification
+from bascule.audit.findings import MOST_TOLD, KeyFrom, Problem, Problems, Verification
 from bascule.audit.ledger_file import FILE, MIGRATIONS, Tables
 from bascule.audit.row_walk import Found, RowWalk, stored_rows
 from bascule.db.errors import StoreUnavailable
 from bascule.db.sqlite import read_only, refuse_foreign
 from bascule.db.statements import Statements
 
+#: How long a whole database may take to be verified.
+VERIFY_SECONDS = 86_400.0
 #: Told how many rows are compared, now and then; what it raises ends the verification.
 Told: TypeAlias = Callable[[int], None]
 _SQLITE = b"SQLite format 3\0"
@@ -72,8 +75,77 @@ def _opened(path: Path) -> Generator[sqlite3.Connection, None, None]:
 def _of_export(
     lines: Iterable[bytes], anchors: Iterable[bytes], given: str | None, told: Told
 ) -> Verification:
-    found = ((row, None) if row else None for row in rows_of_export(lines))
-    return _walked(_counted(found, told), AnchorWalk(anchors, given), Problems())
+    """Verify the chains of an export, each with its own anchors; the one of a file has no name."""
+    found = _counted((row and (row, None) for row in rows_of_export(lines)), told)
+    first = list(islice(found, 1))
+    name = first[0][0].chain if first and first[0] else ""
+    if not name:
+        walk = _Walk(AnchorWalk(anchors, given))
+        for one in chain(first, found):
+            walk.take(one)
+        return walk.finish()
+    walks = {
+        one: _Walk(AnchorWalk(kept, _signer(kept, given), one))
+        for one, kept in _by_ledger(anchors).items()
+    }
+    for one in chain(first, found):
+        name = name if one is None else one[0].chain
+        if name not in walks:
+            walks[name] = _Walk(AnchorWalk((), None, name))
+        walks[name].take(one)
+    return merged({name: walk.finish() for name, walk in walks.items()}, given)
+
+
+def _by_ledger(anchors: Iterable[bytes]) -> dict[str, list[bytes]]:
+    """Return anchors by the ledger that they are of; what is none belongs to the one before it."""
+    found: dict[str, list[bytes]] = {}
+    name = None
+    for line in anchors:
+        anchor = parsed(line.strip())
+        name = name if anchor is None else anchor.ledger_id
+        if name is not None:
+            found.setdefault(name, []).append(line)
+    return found
+
+
+def _signer(lines: list[bytes], given: str | None) -> str | None:
+    """Return the given key for anchors of which it has signed some."""
+    signed = {anchor.public_key for anchor in map(parsed, map(bytes.strip, lines)) if anchor}
+    return given if given in signed else None
+
+
+def merged(chains: Mapping[str, Verification], given: str | None = None) -> Verification:
+    """Return what was found of several chains as one; a problem names its chain."""
+    found = list(chains.values())
+    told = [
+        Problem(problem.row, f"{problem.words} (chain {name})")
+        for name, one in chains.items()
+        for problem in one.problems
+    ]
+    count = sum(one.problem_count for one in found)
+    vouched = next((one for one in found if one.key_from == "given"), None)
+    if given is not None and vouched is None:
+        count += 1
+        told.insert(0, Problem(None, f"no anchor is signed by the given key, {key_id(given)}"))
+    [only] = found if len(found) == 1 else [None]
+    doubtful: KeyFrom | None = "given" if found else None
+    for one in found:
+        doubtful = one.key_from if one.key_from != "given" else doubtful
+    return Verification(
+        ok=not count,
+        rows=sum(one.rows for one in found),
+        first=only and only.first,
+        last=only and only.last,
+        unprotected=sum(one.unprotected for one in found),
+        anchors=sum(one.anchors for one in found),
+        anchors_torn=sum(one.anchors_torn for one in found),
+        anchored_at=min((one.anchored_at for one in found if one.anchored_at), default=None),
+        key_id=next((one.key_id for one in (vouched, *found) if one and one.key_id), None),
+        key_from=doubtful,
+        cuts=tuple(cut for one in found for cut in one.cuts)[-MOST_TOLD:],
+        problems=tuple(told[:MOST_TOLD]),
+        problem_count=count,
+    )
 
 
 def _of_chain(
@@ -86,10 +158,12 @@ def _of_chain(
     problems = Problems()
     _check_checkpoints(statements, tables, problems)
     lines = stored(statements, tables) if anchors is None else anchors
-    walk = AnchorWalk(lines, given, tables.ledger_id(statements))
+    anchor_walk = AnchorWalk(lines, given, tables.ledger_id(statements))
     before = _base(statements, tables, problems)
-    rows = _counted(stored_rows(statements, problems, tables=tables), told)
-    return _walked(rows, walk, problems, before, tables)
+    walk = _Walk(anchor_walk, problems, tables)
+    for found in _counted(stored_rows(statements, problems, tables=tables), told):
+        walk.take(found)
+    return walk.finish(before)
 
 
 def _counted(found: Iterable[Found], told: Told) -> Iterator[Found]:
@@ -99,33 +173,37 @@ def _counted(found: Iterable[Found], told: Told) -> Iterator[Found]:
         yield one
 
 
-def _walked(
-    found: Iterable[Found],
-    anchors: AnchorWalk,
-    problems: Problems,
-    before: tuple[int, bytes] | None = None,
-    tables: Tables = FILE,
-) -> Verification:
-    walk = RowWalk(anchors.checked(problems), problems, tables=tables)
-    for one in found:
-        walk.take(one)
-    walk.finish(before, anchored=anchors.count > 0)
-    believed = anchors.finish(problems)
-    return Verification(
-        ok=not problems.count,
-        rows=walk.rows,
-        first=walk.first and walk.first.number,
-        last=walk.last and walk.last.number,
-        unprotected=walk.unprotected if believed else walk.rows,
-        anchors=anchors.count,
-        anchors_torn=anchors.torn,
-        anchored_at=walk.anchored_at if believed else None,
-        key_id=anchors.key_id,
-        key_from=anchors.key_from,
-        cuts=tuple(walk.cuts),
-        problems=tuple(problems.told),
-        problem_count=problems.count,
-    )
+class _Walk:
+    """Rows of one chain and its anchors, side by side."""
+
+    def __init__(
+        self, anchors: AnchorWalk, problems: Problems | None = None, tables: Tables = FILE
+    ) -> None:
+        self._anchors = anchors
+        self._problems = problems = problems or Problems()
+        self._rows = RowWalk(anchors.checked(problems), problems, tables=tables)
+        self.take = self._rows.take
+
+    def finish(self, before: tuple[int, bytes] | None = None) -> Verification:
+        """Return what was found; ``before`` is the row before the first, if known."""
+        anchors, walk, problems = self._anchors, self._rows, self._problems
+        walk.finish(before, anchored=anchors.count > 0)
+        believed = anchors.finish(problems)
+        return Verification(
+            ok=not problems.count,
+            rows=walk.rows,
+            first=walk.first and walk.first.number,
+            last=walk.last and walk.last.number,
+            unprotected=walk.unprotected if believed else walk.rows,
+            anchors=anchors.count,
+            anchors_torn=anchors.torn,
+            anchored_at=walk.anchored_at if believed else None,
+            key_id=anchors.key_id,
+            key_from=anchors.key_from,
+            cuts=tuple(walk.cuts),
+            problems=tuple(problems.told),
+            problem_count=problems.count,
+        )
 
 
 def _base(statements: Statements, tables: Tables, problems: Problems) -> tuple[int, bytes] | None:

@@ -199,14 +199,13 @@ class PostgresTokenStore:
             del self._doubtful[token_id]
 
     async def _look(self) -> None:
-        rows = await self._postgres.statement(_NEWER, self._revision)
-        head, same = rows[0], (rows[0]["started"], rows[0]["file"])
-        ahead = not head["floor"] <= self._revision <= head["head"]
-        if self._revision >= 0 and (ahead or same != self._same):
-            rows = await self._postgres.statement(_NEWER, -1)
-            head, same = rows[0], (rows[0]["started"], rows[0]["file"])
+        known = max((self._revision, *(own for own, _ in self._own.values())))
+        rows = await self._postgres.fetch(_NEWER, self._revision)
+        moved = self._revision < rows[0]["floor"] or known > rows[0]["head"]
+        if self._revision >= 0 and (moved or _which(rows) != self._same):
+            rows = await self._postgres.fetch(_NEWER, -1)
             self._forget()
-        self._same = same
+        head, self._same = rows[0], _which(rows)
         for row in rows:
             if row["id"] is not None:
                 self._put(row["id"], None if row["digest"] is None else _record(row), row["place"])
@@ -323,6 +322,11 @@ def _how_to_agree(path: Path, where: str) -> str:
         f"0600), or give it in {VARIABLE}. If it is lost, so are the tokens: {_FORGET_KEY}, and "
         "make them again"
     )
+
+
+def _which(rows: list[Row]) -> tuple[object, object]:
+    """Return which database this is: another after a restart, or once its table was filled anew."""
+    return rows[0]["started"], rows[0]["file"]
 
 
 async def _inserted(connection: Connection, record: TokenRecord) -> int:

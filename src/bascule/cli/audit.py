@@ -19,10 +19,12 @@ from msgspec.structs import fields
 
 from bascule.app.data_dir import served_alone
 from bascule.audit.checkpoints import last_line
+from bascule.audit.kept_anchors import kept_anchors
 from bascule.audit.search import EVENTS
-from bascule.audit.trail import kept_anchors
 from bascule.audit.verification import Verification
 from bascule.audit.verification import verify as verify_ledger
+from bascule.auth.keys import derived
+from bascule.auth.server_key import KEY_NAME, server_key
 from bascule.cli.audit_trail import (
     NothingThere,
     Trail,
@@ -317,11 +319,13 @@ async def _signed_there(arguments: argparse.Namespace) -> CheckpointMade:
 async def _signed_here(arguments: argparse.Namespace) -> CheckpointMade:
     """Do what a process does at its start: take in what others left, and sign it."""
     # Only this needs the ledger itself.
+    from bascule.app.backing import open_backing  # noqa: PLC0415
     from bascule.app.stores import open_ledger  # noqa: PLC0415
 
-    data = ledger_of(arguments).parent
+    settings, data = read_settings(arguments), ledger_of(arguments).parent
+    key = derived(server_key(data / KEY_NAME), "journal")
     with served_alone(data):
-        async with open_ledger(read_settings(arguments), data) as ledger:
+        async with open_backing(settings) as backing, open_ledger(settings, backing, key) as ledger:
             if ledger is None:
                 raise NothingThere("ledger.enabled is false: nothing is written, nothing is signed")
             line = await ledger.checkpoint(new_key=arguments.new_key)

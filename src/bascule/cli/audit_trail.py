@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from bascule.app.shared_registry import with_shared
 from bascule.audit.journal import FOLDER, is_live
 from bascule.audit.ledger_file import FILE_NAME
 from bascule.audit.search import LedgerFile, LedgerReader
@@ -82,7 +83,13 @@ def data_of(arguments: argparse.Namespace) -> Path:
 
 def ledger_of(arguments: argparse.Namespace) -> Path:
     """Return the ledger of the data directory; raise NothingThere when it has none."""
-    path = data_of(arguments) / FILE_NAME
+    settings = read_settings(arguments)
+    path, shared = Path(settings.data_dir) / FILE_NAME, with_shared(settings).store.dsn
+    if shared is not None:
+        raise NothingThere(
+            f"the ledger is in PostgreSQL, and no process serves {settings.data_dir}: start one, "
+            "or give --api-url and --token of another"
+        )
     if not path.exists():
         raise NothingThere(f"{path} does not exist; it is made by: {typed('up', arguments)}")
     return path

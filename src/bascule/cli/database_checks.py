@@ -7,24 +7,29 @@ a channel that nobody else has.
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+from bascule.app.postgres_tables import FORMS
 from bascule.app.settings_tables import StoreSettings
+from bascule.audit.shared_epoch import FUNCTIONS
+from bascule.auth.server_key import HOW_TO_GIVE, KEY_NAME, fingerprint, given_key
 from bascule.cli.findings import Checker, Finding
 from bascule.clock import SYSTEM_CLOCK, Clock, rfc3339
 from bascule.db.driver import FAULTS, Connection, Row
 from bascule.db.errors import StoreUnavailable
 from bascule.db.postgres import Postgres, ended, hang_up, lock_key, said
+from bascule.db.private_files import KeyUnusable
 
 #: How far from the database's time a replica's may be, without a word and at all.
 _NEAR_SECONDS, _FAR_SECONDS = 1.0, 30.0
 _HEAR_SECONDS = 3.0
 _OLDEST = 140_000
-#: The parts of a database, and how many forms this version knows of each.
-FORMS: Mapping[str, int] = {}
+_KNOWN: Mapping[str, int] = {part: len(forms) for part, forms in FORMS.items()}
 _SURE = frozenset({"require", "verify-ca", "verify-full"})
 _VERIFIED = frozenset({"verify-ca", "verify-full"})
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
@@ -37,14 +42,20 @@ _ENCRYPTED = "SELECT version FROM pg_stat_ssl WHERE pid = pg_backend_pid() AND s
 _TABLES = """SELECT relname, has_table_privilege(oid, 'SELECT, INSERT, UPDATE, DELETE'),
     pg_has_role(relowner, 'MEMBER')
     FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace
-    AND relname LIKE 'bascule%' ORDER BY relname"""
+    AND relname = ANY ($1::text[]) ORDER BY relname"""
+_NAMES = re.compile(r"CREATE TABLE (\w+)")
+_OURS = [
+    "bascule_forms",
+    *(name for forms in FORMS.values() for name in _NAMES.findall("".join(forms))),
+]
 
 
 async def database(
     store: StoreSettings,
+    data: Path,
     say: Callable[[str], None],
     *,
-    forms: Mapping[str, int] = FORMS,
+    forms: Mapping[str, int] = _KNOWN,
     clock: Clock = SYSTEM_CLOCK,
 ) -> AsyncGenerator[Finding, None]:
     """Look at a database from all sides, as far as it can be reached."""
@@ -61,6 +72,7 @@ async def database(
         ("at its clock", lambda: _time(postgres, clock)),
         ("at the forms of its tables", lambda: _forms(postgres, forms)),
         ("at the privileges", lambda: _privileges(postgres)),
+        ("at the fingerprint of the key", lambda: _fingerprint(postgres, data)),
         ("whether a word is heard", lambda: _listener(postgres)),
     )
     try:
@@ -186,6 +198,8 @@ async def _privileges(postgres: Postgres) -> Finding:
     step = "to make tables"
     mend = "GRANT CREATE, USAGE ON SCHEMA … TO the user; or make the user own the database"
 
+    untold: list[str] = []
+
     async def work(connection: Connection) -> None:
         nonlocal step, mend
         await connection.execute(f"CREATE TABLE {name} (one integer PRIMARY KEY)")
@@ -194,20 +208,51 @@ async def _privileges(postgres: Postgres) -> Finding:
         step, mend = "to take advisory locks", "GRANT EXECUTE ON FUNCTION of the message"
         await connection.execute("SELECT pg_try_advisory_xact_lock($1)", lock_key(name))
         step, mend = "to look at the tables", "GRANT SELECT ON the tables of bascule"
-        refused = [row[0] for row in await connection.fetch(_TABLES) if not (row[1] and row[2])]
+        refused = [
+            row[0] for row in await connection.fetch(_TABLES, _OURS) if not (row[1] and row[2])
+        ]
         if refused:
             step = f"for {', '.join(refused[:3])}, which belongs to another user"
             mend = "connect as the user who made the tables, or make this one a member of it"
             raise StoreUnavailable("not its owner")
+        for function in FUNCTIONS:
+            query = "SELECT has_function_privilege($1, 'EXECUTE')"
+            if not await connection.fetchval(query, function):
+                untold.append(function)
         raise _Undo
 
     try:
         await postgres.write(work)
     except _Undo:
+        if untold:
+            words = f"a failover is told less surely: the user may not call {', '.join(untold)}"
+            return told.warning(words, f"GRANT EXECUTE ON FUNCTION {untold[0]} TO the user")
         return told.ok("tables can be made and written, locks taken")
     except StoreUnavailable as error:
         return told.failed(f"there is no privilege {step}: {error}", mend)
     return told.failed("a transaction was not undone", "look at the server's log")
+
+
+async def _fingerprint(postgres: Postgres, data: Path) -> Finding:
+    """Look whether the tokens there are under the key that is here."""
+    told = Checker("tokens' key")
+
+    async def work(connection: Connection) -> str | None:
+        if await connection.fetchval("SELECT to_regclass('bascule_token_head')") is None:
+            return None
+        return await connection.fetchval("SELECT fingerprint FROM bascule_token_head")
+
+    there = await postgres.read(work)
+    try:
+        key = given_key(data / KEY_NAME)
+    except (KeyUnusable, OSError) as error:
+        return told.failed(f"no key can be read here: {error}", HOW_TO_GIVE)
+    if there is None:
+        return told.ok("there are no tokens yet")
+    if key is None or fingerprint(key) != there:
+        what = "is missing" if key is None else "is not that of the other replicas"
+        return told.failed(f"the key of {data} {what}", f"copy {KEY_NAME} from one: {HOW_TO_GIVE}")
+    return told.ok("it is that of the other replicas")
 
 
 async def _listener(postgres: Postgres) -> Finding:

@@ -23,11 +23,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bascule.app.data_dir import SETUP_FILE, URL_FILE, owner_key, proof_of
+from bascule.app.owner_access import has_tokens, owner_note, owner_tokens
 from bascule.app.settings import Settings
 from bascule.auth.token_request import TokenRequest
-from bascule.auth.token_store import FILE_NAME, open_tokens, refuse_open_folder
+from bascule.auth.token_store import refuse_open_folder
 from bascule.auth.tokens import Tokens
-from bascule.cli.acts import noting, whoever
+from bascule.cli.acts import whoever
 from bascule.cli.command import run_async
 from bascule.cli.command_line import typed
 from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
@@ -261,10 +262,10 @@ async def _local_token(settings: Settings, wanted: TokenRequest) -> AsyncGenerat
     any case, and what people did would stand among the ends of tokens.
     """
     data = Path(settings.data_dir)
-    if not (data / FILE_NAME).exists():
+    if not has_tokens(settings):
         raise NoToken(f"{data} has no tokens; give --token or {TOKEN_VARIABLE}")
-    note = None if wanted.role == "viewer" else noting(settings)
-    async with open_tokens(data, note=note) as tokens:
+    note = None if wanted.role == "viewer" else owner_note(settings)
+    async with owner_tokens(settings, note=note) as tokens:
         setup = await _setup_token(tokens, data) if wanted.role == "admin" else None
         if setup is not None:
             yield setup

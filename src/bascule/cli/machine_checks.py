@@ -16,22 +16,20 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 
-from bascule.app.data_dir import STORE_FILE, URL_FILE, owner_key
+from bascule.app.copy_tables import PARTS
+from bascule.app.data_dir import URL_FILE, owner_key
+from bascule.app.file_places import FILES, NEWEST
 from bascule.app.settings import ServerSettings
 from bascule.asgi.serve import CannotServe, NeedsTls, bound
-from bascule.audit.ledger_file import FILE_NAME as LEDGER_FILE
-from bascule.audit.ledger_file import MIGRATIONS as LEDGER_FORMS
-from bascule.auth.token_record import KEY_BYTES
+from bascule.auth.key_text import HOW
+from bascule.auth.server_key import HOW_TO_GIVE, KEY_NAME, VARIABLE, given_key
 from bascule.auth.token_store import FILE_NAME as TOKENS_FILE
-from bascule.auth.token_store import KEY_NAME, NEWEST_FORM, refuse_open_folder
+from bascule.auth.token_store import refuse_open_folder
 from bascule.cli.findings import Checker, Finding
 from bascule.cli.process_checkup import LITTLE_BYTES, size_text
 from bascule.clock import SYSTEM_CLOCK, Clock, rfc3339
-from bascule.control.registry.sqlite_store import MIGRATIONS as REGISTRY_FORMS
-from bascule.control.secret_store import FILE_NAME as SECRETS_FILE
-from bascule.control.secret_store import MIGRATIONS as SECRETS_FORMS
 from bascule.db.errors import StoreUnavailable
-from bascule.db.private_files import KeyUnusable, read_key
+from bascule.db.private_files import KeyUnusable
 from bascule.db.sqlite import read_only, refuse_foreign
 
 #: Less free space than this is no place to begin.
@@ -132,20 +130,25 @@ def not_served(data: Path) -> Finding:
 # --- keys and certificates
 
 
-def server_key(data: Path) -> Finding:
-    """Look whether the key that tokens are checked with is one, and private."""
+def server_key(data: Path, *, shared: bool) -> Finding:
+    """Look whether the key that tokens are checked with is one, private, and that of the others."""
     told = Checker("server key")
     path = data / KEY_NAME
     try:
-        read_key(path, KEY_BYTES)
-    except FileNotFoundError:
-        return told.ok(f"{path} is made at the first start")
+        key = given_key(path)
     except KeyUnusable as error:
         words, _, mend = str(error).partition("; ")
-        return told.failed(words, mend)
+        return told.failed(words, mend or HOW)
     except OSError as error:
         return told.failed(f"{path} cannot be read: {error.strerror}", f"chmod 600 {path}")
-    return told.ok(f"{path} is a key")
+    if key is not None:
+        return told.ok(f"{path} is a key" if path.exists() else f"{VARIABLE} is a key")
+    if (data / TOKENS_FILE).exists():
+        return told.failed(f"{path} is missing, and there are tokens under it", HOW_TO_GIVE)
+    if shared:
+        words = f"there is none: the first replica makes {path}, and the others need the same one"
+        return told.warning(words, f"make one for all: openssl rand -base64 32, in {VARIABLE}")
+    return told.ok(f"{path} is made at the first start")
 
 
 def tls_files(server: ServerSettings, clock: Clock = SYSTEM_CLOCK) -> Finding:
@@ -191,12 +194,7 @@ def _dated(told: Checker, certificate: Path, key: Path, clock: Clock) -> Finding
 
 # --- the files of a data directory
 
-_FILES: Mapping[str, int] = {
-    STORE_FILE: len(REGISTRY_FORMS),
-    TOKENS_FILE: NEWEST_FORM,
-    SECRETS_FILE: len(SECRETS_FORMS),
-    LEDGER_FILE: len(LEDGER_FORMS),
-}
+_FILES: Mapping[str, int] = {FILES[part]: NEWEST[part] for part in PARTS}
 
 
 def stored_forms(data: Path) -> Finding:

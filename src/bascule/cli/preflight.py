@@ -11,6 +11,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from bascule.app.settings import Settings
+from bascule.app.shared_registry import with_shared
 from bascule.cli.command import print_json, run_async, shown
 from bascule.cli.configuration import ADDRESS, CONFIG, DATA_DIR, DSN, read_settings
 from bascule.cli.findings import Checker, Finding, Verdict
@@ -50,7 +51,7 @@ def fill(parser: Parser) -> None:
 
 def preflight(arguments: argparse.Namespace) -> int:
     """Look at everything that a registry needs, and print each finding as it comes."""
-    settings = read_settings(arguments)
+    settings = with_shared(read_settings(arguments))
     found = run_async(_examine(settings, None if arguments.json else _print))
     well = all(finding.verdict != "failed" for finding in found)
     if arguments.json:
@@ -81,7 +82,7 @@ async def registry_findings(
     yield data_directory(data)
     yield free_space(data)
     yield not_served(data)
-    yield server_key(data)
+    yield server_key(data, shared=settings.store.dsn is not None)
     yield tls_files(settings.server)
     yield await port(settings.server)
     yield time_of_day()
@@ -94,7 +95,7 @@ async def registry_findings(
         mend = "install it: pip install 'bascule[scale]'"
         yield Checker("database").failed(f"its driver is not installed ({error.name})", mend)
         return
-    async with aclosing(database(settings.store, say)) as findings:
+    async with aclosing(database(settings.store, Path(settings.data_dir), say)) as findings:
         async for finding in findings:
             yield finding
 

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from bascule.app.data_dir import owner_key
-from bascule.app.stored_records import stored_snapshot, with_servers
+from bascule.app.owner_access import owner_note, owner_records, owner_secrets
+from bascule.app.stored_records import with_servers
 from bascule.audit.events import Act
-from bascule.cli.acts import noting, whoever
+from bascule.cli.acts import whoever
 from bascule.cli.command import run_async, show, shown
 from bascule.cli.command_line import typed
 from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
@@ -26,10 +27,11 @@ from bascule.cli.parser import JSON, Actions, Parser, actions_of, command, many,
 from bascule.cli.table import paint, render_table
 from bascule.control.envelope import OuterKey
 from bascule.control.secret_keys import DESCRIPTOR_OPTION, key_of_descriptor, key_of_environment
-from bascule.control.secrets import MAX_VALUE_BYTES, Secrets, name_problems, open_secrets
+from bascule.control.secrets import MAX_VALUE_BYTES, Secrets, name_problems
 from bascule.errors import BasculeError, InvalidRecord, refuse_any
 from bascule.model.secret_use import SecretUse, UserKind
 from bascule.model.server import ServerRecord
+from bascule.model.snapshot import Snapshot
 from bascule.wire.api.secrets import BindingShown, SecretList, SecretRemoved, SecretShown
 
 #: For every command that opens secrets, ``bascule up`` too.
@@ -103,11 +105,11 @@ def _command(actions: Actions, name: str, summary: str, work: _Work) -> Parser:
 async def _opened(work: _Work, arguments: argparse.Namespace, key: OuterKey | None) -> int:
     settings = read_settings(arguments)
     data = Path(settings.data_dir)
-    records = await stored_snapshot(data)
+    records = await owner_records(settings) or Snapshot()
     if settings.agents is not None:
         records = with_servers(records, _servers_of_agents(settings.agents))
-    note = noting(settings) or _unnoted
-    async with open_secrets(data, key=key, note=note, records=lambda: records) as secrets:
+    note = owner_note(settings) or _unnoted
+    async with owner_secrets(settings, key, note, lambda: records) as secrets:
         code = await work(secrets, arguments)
     if work in _NOTICED and not arguments.json and owner_key(data) is not None:
         print("the process that serves notices it within about a second", file=sys.stderr)

@@ -15,14 +15,11 @@ from pathlib import Path
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
-from bascule.app.data_dir import STORE_FILE, process_mark
-from bascule.app.lost_registry import is_fresh, note_unstarted
+from bascule.app.owner_access import owner_note, owner_records, owner_tokens
 from bascule.app.settings import Settings
-from bascule.app.stored_records import stored_snapshot
 from bascule.auth.token_record import TokenRecord
 from bascule.auth.token_request import doubts
-from bascule.auth.token_store import open_tokens
-from bascule.cli.acts import noting, whoever
+from bascule.cli.acts import whoever
 from bascule.cli.command import run_async, show, shown
 from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
 from bascule.cli.endpoint import NotServing, served_url
@@ -104,11 +101,7 @@ def _on_tokens(
 
 async def create(settings: Settings, arguments: argparse.Namespace) -> int:
     """Make a token and print it."""
-    data_dir = Path(settings.data_dir)
-    fresh = is_fresh(data_dir)
-    async with open_tokens(data_dir, note=noting(settings)) as tokens:
-        if fresh:
-            note_unstarted(data_dir)
+    async with owner_tokens(settings, note=owner_note(settings), first=True) as tokens:
         with naming_options(arguments):
             minted = await tokens.mint(
                 arguments.name or arguments.role,
@@ -120,7 +113,7 @@ async def create(settings: Settings, arguments: argparse.Namespace) -> int:
                 acts_for_users=arguments.act_for_users,
                 tasks=arguments.for_task or None,
             )
-    warnings = await doubts_of(minted.record, data_dir)
+    warnings = await doubts_of(minted.record, settings)
     made = TokenMade(**asdict(minted.record.shown("valid")), token=minted.token, warnings=warnings)
     if made.role != "client":
         return show(arguments, made, made.token, warnings=warnings)
@@ -167,21 +160,18 @@ def _how_to_connect(made: TokenMade, address: str) -> list[str]:
     ]
 
 
-async def doubts_of(record: TokenRecord, data_dir: Path) -> tuple[str, ...]:
+async def doubts_of(record: TokenRecord, settings: Settings) -> tuple[str, ...]:
     """Say what the registry does not know of a token; before the first start it knows nothing."""
-    if not (data_dir / STORE_FILE).exists():
-        return ()
     try:
-        return doubts(record, await stored_snapshot(data_dir))
+        records = await owner_records(settings)
+        return () if records is None else doubts(record, records)
     except StoreUnavailable as error:
         return (f"whether its task and person exist is not known: {error}",)
 
 
 async def list_tokens(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print what is kept of the tokens."""
-    data = Path(settings.data_dir)
-    async with open_tokens(data) as tokens:
-        tokens.process = process_mark(data) or tokens.process
+    async with owner_tokens(settings) as tokens:
         records = await tokens.listing()
     header = ("id", "role", "task", "user", "name", "made", "state")
     return show(
@@ -206,7 +196,7 @@ def _to_minutes(at: str | None) -> str:
 async def revoke(settings: Settings, arguments: argparse.Namespace) -> int:
     """End a token from its next use on."""
     token_id: str = arguments.id
-    async with open_tokens(Path(settings.data_dir), note=noting(settings)) as tokens:
+    async with owner_tokens(settings, note=owner_note(settings)) as tokens:
         revoked = await tokens.revoke(token_id, by=whoever())
     show(arguments, {"revoked": revoked}, notes=[f"revoked {shown(token_id)}"] * revoked)
     if not revoked:

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from bascule.app.owner_access import owner_note, owner_tokens
 from bascule.app.settings import Settings
 from bascule.auth.links import PAGE_ROLES, make_confirmation, make_link
 from bascule.auth.token_request import TokenRequest
-from bascule.auth.token_store import open_tokens
 from bascule.auth.tokens import Minted, Tokens
-from bascule.cli.acts import noting, whoever
+from bascule.cli.acts import whoever
 from bascule.cli.command import run_async, show, shown
 from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
 from bascule.cli.endpoint import proven_url
@@ -103,7 +103,7 @@ def web(arguments: argparse.Namespace) -> int:
 
 async def _make(settings: Settings, arguments: argparse.Namespace) -> int:
     url = await proven_url(settings)
-    async with open_tokens(Path(settings.data_dir), note=noting(settings)) as tokens:
+    async with owner_tokens(settings, note=owner_note(settings)) as tokens:
         if arguments.confirm:
             minted = await make_confirmation(tokens, by=whoever())
             code, until = minted.token, rfc3339(minted.record.expires_at)
@@ -124,7 +124,7 @@ async def _make(settings: Settings, arguments: argparse.Namespace) -> int:
             person=arguments.user,
             task_id=arguments.task,
             expires_at=rfc3339(minted.record.expires_at),
-            warnings=await doubts_of(minted.record, Path(settings.data_dir)),
+            warnings=await doubts_of(minted.record, settings),
         )
         if arguments.open and await _opened(tokens, minted, link, Path(settings.data_dir)):
             words = "opened in the browser; if it shows nothing, open what this prints: bascule web"

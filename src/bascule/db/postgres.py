@@ -157,7 +157,7 @@ class Postgres:
 
     async def answer(self, connection: Connection, work: Work[T], seconds: float) -> T:
         """Run a work on a connection of this database; whoever is answered has no trouble."""
-        with self._faults():
+        with self.faults():
             found = await ended(connection, work, seconds)
         self.trouble = None
         return found
@@ -167,7 +167,7 @@ class Postgres:
         pool = self._pool
         if pool is None:
             raise StoreUnavailable(f"{self.where} is not open")
-        with self._faults():
+        with self.faults():
             connection = await self._acquire(pool, seconds)
         try:
             yield connection
@@ -185,7 +185,7 @@ class Postgres:
             raise TimeoutError(why) from error
 
     @contextmanager
-    def _faults(self) -> Generator[None, None, None]:
+    def faults(self) -> Generator[None, None, None]:
         """Have all that the driver raises say what it means to whoever asked."""
         try:
             yield
@@ -232,7 +232,7 @@ class Postgres:
 
         Raise StoreUnavailable where nobody can be asked.
         """
-        with self._faults():
+        with self.faults():
             connection = await self.connect()
         query, key = "SELECT pg_try_advisory_lock($1)", lock_key(name)
         try:

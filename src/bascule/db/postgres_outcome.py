@@ -16,7 +16,7 @@ from msgspec import Struct
 from bascule.clock import SYSTEM_CLOCK
 from bascule.db.driver import Connection
 from bascule.db.errors import OutcomeUnknown, StoreUnavailable
-from bascule.db.postgres import SECONDS, Postgres, Work
+from bascule.db.postgres import Postgres, Work
 
 T = TypeVar("T")
 FORMS = (
@@ -61,11 +61,11 @@ async def open_outcomes(postgres: Postgres) -> None:
     await postgres.migrate("outcomes", FORMS)
 
 
-async def certain_write(postgres: Postgres, work: Work[T], *, seconds: float = SECONDS) -> T:
+async def certain_write(postgres: Postgres, work: Work[T]) -> T:
     """Run a whole transaction as ``Postgres.write``, and find out what is in doubt afterwards.
 
     Raise StoreUnavailable when nothing was written, and Undecided when nobody could be asked for
-    so many seconds.
+    as long again.
     """
     mark = secrets.token_bytes(8)
     known: list[tuple[T, int]] = []
@@ -78,10 +78,9 @@ async def certain_write(postgres: Postgres, work: Work[T], *, seconds: float = S
     try:
         return await postgres.write(marked)
     except OutcomeUnknown as error:
-        result, number = known[-1]
-        doubt = Doubt(mark, number)
-        if await _settled(postgres, doubt, seconds, str(error)):
-            return result
+        for result, number in known:  # without its mark nothing was committed
+            if await _settled(postgres, Doubt(mark, number), str(error)):
+                return result
         raise StoreUnavailable(f"nothing was written: {error}") from error
 
 
@@ -96,9 +95,9 @@ async def happened(postgres: Postgres, doubt: Doubt) -> bool | None:
     return bool(await postgres.read(lambda c: c.fetchval(_HAPPENED, doubt.mark)))
 
 
-async def _settled(postgres: Postgres, doubt: Doubt, seconds: float, why: str) -> bool:
+async def _settled(postgres: Postgres, doubt: Doubt, why: str) -> bool:
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(postgres.seconds):
             while True:
                 found = await _asked(postgres, doubt)
                 if found is not None:

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
+from bascule.clock import SYSTEM_CLOCK
 from bascule.db.driver import FAULTS, Connection
 from bascule.db.errors import OutcomeUnknown, StoreUnavailable
 from bascule.db.group import Work
@@ -23,6 +24,8 @@ from bascule.db.statements import Statements, Values
 
 T = TypeVar("T")
 _READERS = 3
+#: How soon a database that went away is asked again what it has.
+_AGAIN_SECONDS = 0.1
 _VALUE = re.compile(r"\?|(?<!:):([a-z_][a-z0-9_]*)")
 _ASKS = re.compile(r"\s*(SELECT|WITH)\b|.*\bRETURNING\b", re.IGNORECASE | re.DOTALL)
 
@@ -209,12 +212,16 @@ class PostgresTransactions:
 
     async def _has(self, mark: bytes) -> bool:
         """Say whether a write happened; raise OutcomeUnknown where that cannot be told in time."""
-        try:
-            return await self._on_thread(lambda found: self._marking.has(found, mark), None)
-        except OutcomeUnknown:
-            raise
-        except StoreUnavailable as error:
-            raise OutcomeUnknown(f"whether it was written is not known yet: {error}") from error
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._seconds
+        while True:
+            try:
+                return await self._on_thread(lambda found: self._marking.has(found, mark), None)
+            except StoreUnavailable as error:
+                if loop.time() + _AGAIN_SECONDS >= deadline:
+                    words = f"whether it was written is not known yet: {error}"
+                    raise OutcomeUnknown(words) from error
+            await SYSTEM_CLOCK.sleep(_AGAIN_SECONDS)
 
     async def _on_thread(self, work: Callable[[Statements], T], seconds: float | None) -> T:
         loop = asyncio.get_running_loop()

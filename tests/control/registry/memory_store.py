@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from msgspec.structs import replace
 
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.control.registry.errors import Compacted, HeadMoved
+from bascule.control.registry.errors import Compacted
 from bascule.control.registry.history_clock import SteadyClock
 from bascule.control.registry.store import (
     MAX_PROPOSALS,
@@ -25,8 +25,10 @@ from bascule.control.registry.store import (
     change_of,
     effective_writes,
     new_mark,
+    refuse_moved,
     refuse_unreachable,
 )
+from bascule.model.snapshot import Position
 from bascule.policy.pairs import Pair
 
 
@@ -85,11 +87,10 @@ class MemoryStore:
         return view
 
     async def write(
-        self, writes: Sequence[Write], by: Author, *, base: int | None = None
+        self, writes: Sequence[Write], by: Author, *, base: Position | None = None
     ) -> Change | None:
         """Write all or nothing as one revision."""
-        if base is not None and base != self._newest.revision:
-            raise HeadMoved(base, self._newest.revision)
+        refuse_moved(base, self._newest.position)
         effective = effective_writes(writes, self._newest.current)
         if not effective:
             return None

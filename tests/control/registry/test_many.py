@@ -22,7 +22,7 @@ from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.registry.store import Author, Change, View, Write
 from bascule.model.server import ServerRecord
 from bascule.model.session import SessionRequest
-from bascule.model.snapshot import Snapshot
+from bascule.model.snapshot import Position, Snapshot
 from bascule.policy.compose import compose
 from tests.control.registry.build import BY, server
 from tests.control.registry.memory_store import MemoryStore
@@ -53,7 +53,7 @@ class CountingStore(MemoryStore):
     writes = 0
 
     async def write(
-        self, writes: Sequence[Write], by: Author, *, base: int | None = None
+        self, writes: Sequence[Write], by: Author, *, base: Position | None = None
     ) -> Change | None:
         self.writes += 1
         return await super().write(writes, by, base=base)

@@ -10,9 +10,10 @@ import pytest
 from bascule.control.registry.errors import StoreChanged
 from bascule.control.registry.service import RegistryService, Settings, open_registry
 from bascule.control.registry.store import Bookmark, Event, Retention, Store
+from bascule.errors import InvalidRecord
 from bascule.model.snapshot import Position
 from bascule.testing.clock import FakeClock
-from tests.control.registry.build import BY, take, write
+from tests.control.registry.build import BY, server, take, write
 from tests.control.registry.places import Place
 from tests.waits import advanced_until
 
@@ -182,3 +183,23 @@ async def test_what_was_compacted_elsewhere_ends_no_watch_that_has_seen_it(
         await copied.compact(Retention(changes=2))
         await replaced(service, place, copied)
         assert [event.revision for event in await take(events, 2)] == [4, 5]
+
+
+@pytest.mark.requirement("registry:store-replaced")
+async def test_a_write_that_was_planned_on_another_history_is_planned_again(
+    place: Place, clock: FakeClock
+):
+    """The copy is at the very revision that the hub knows; only the mark tells them apart."""
+    copied = await older_copy(place)
+    await rename(copied, 2, "elsewhere")
+    await copied.write([write("only_there", tool_namespace="mcp.x")], BY)
+    async with open_registry(place.store, clock=clock, settings=UNAWARE) as service:
+        assert (await copied.head()).revision == service.view.revision
+        events = await service.watch(service.view.position)
+        await place.put(copied)
+        with pytest.raises(InvalidRecord, match="namespace of server 'only_there'"):
+            await service.put("server", "mine", server("mine", tool_namespace="mcp.x"), BY)
+        await service.put("server", "mine", server("mine"), BY)
+        assert service.view == await place.store.view()
+        with pytest.raises(StoreChanged):
+            await take(events, 1)

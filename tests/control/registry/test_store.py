@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from bascule.control.registry.errors import Compacted, Conflict, FutureRevision, HeadMoved
 from bascule.control.registry.store import Change, Retention, Store
@@ -92,10 +93,13 @@ async def test_a_write_with_a_stale_expected_revision_changes_nothing(store: Sto
 
 
 async def test_a_write_planned_on_an_older_revision_changes_nothing(store: Store):
-    await store.write([write("a")], BY, base=0)
-    with pytest.raises(HeadMoved) as moved:
-        await store.write([write("b")], BY, base=0)
-    assert moved.value.head == 1
+    first = (await store.head()).position
+    await store.write([write("a")], BY, base=first)
+    now = (await store.head()).position
+    for base in (first, replace(now, mark=first.mark), replace(now, store_id="another")):
+        with pytest.raises(HeadMoved) as moved:
+            await store.write([write("b")], BY, base=base)
+        assert moved.value.head == 1
     assert (await store.head()).revision == 1
 
 

@@ -37,6 +37,7 @@ from bascule.control.registry.store import (
     change_of,
     effective_writes,
     new_mark,
+    refuse_moved,
     refuse_unreachable,
 )
 from bascule.db.driver import Connection, Row
@@ -44,6 +45,7 @@ from bascule.db.errors import OutcomeUnknown, StoreUnavailable
 from bascule.db.postgres import Postgres, Transaction, lock_key
 from bascule.db.postgres_listener import Listener
 from bascule.model.kinds import Kind
+from bascule.model.snapshot import Position
 
 CHANNEL = "bascule_registry"
 #: The row of revision 0, and later of the floor, has the mark that comes before all others.
@@ -82,8 +84,9 @@ _OBJECT = "kind, id, body, revision, updated_at, owner"
 _AT = f"""SELECT {_OBJECT} FROM (
     SELECT DISTINCT ON (kind, id) * FROM registry_changes
     WHERE revision <= $1 ORDER BY kind, id, revision DESC) AS last WHERE body IS NOT NULL"""  # noqa: S608 - the columns are a constant
-_TOUCHED = """SELECT h.revision, h.fence, o.kind, o.id, o.revision, o.owner, o.body
-    FROM registry_head h LEFT JOIN (
+_TOUCHED = """SELECT store_id, h.revision, mark, fence,
+        o.kind, o.id, o.revision, o.owner, o.body
+    FROM registry_head h JOIN registry_revisions r ON r.revision = h.revision LEFT JOIN (
         unnest($1::text[], $2::text[]) AS w (kind, id) JOIN registry_objects o USING (kind, id)
     ) ON true"""
 #: All of one revision, or nothing: whatever it adds comes from the row whose counter it raised.
@@ -212,7 +215,7 @@ class PostgresStore(PostgresProposals):
     # --- writing
 
     async def write(
-        self, writes: Sequence[Write], by: Author, *, base: int | None = None
+        self, writes: Sequence[Write], by: Author, *, base: Position | None = None
     ) -> Change | None:
         """Write all or nothing as one revision, durable on return."""
         async with self._turn():
@@ -231,7 +234,7 @@ class PostgresStore(PostgresProposals):
         async with self._turn(), self._locked() as transaction:
 
             async def write(
-                writes: Sequence[Write], by: Author, *, base: int | None = None
+                writes: Sequence[Write], by: Author, *, base: Position | None = None
             ) -> Change | None:
                 return await self._write(transaction, writes, by, base)
 
@@ -258,14 +261,18 @@ class PostgresStore(PostgresProposals):
             yield transaction
 
     async def _write(
-        self, place: Postgres | Transaction, writes: Sequence[Write], by: Author, base: int | None
+        self,
+        place: Postgres | Transaction,
+        writes: Sequence[Write],
+        by: Author,
+        base: Position | None,
     ) -> Change | None:
         kinds, ids = [write.kind for write in writes], [write.id for write in writes]
         rows = await place.fetch(_TOUCHED, kinds, ids)
-        revision, fence = _first(rows)[0], rows[0][1]
-        if base is not None and base != revision:
-            raise HeadMoved(base, revision)
-        current = {(row[2], row[3]): Current(row[4], row[5], row[6]) for row in rows if row[2]}
+        head = _first(rows)
+        revision, fence = head[1], head[3]
+        refuse_moved(base, Position(head[0], revision, head[2]))
+        current = {(row[4], row[5]): Current(row[6], row[7], row[8]) for row in rows if row[4]}
         effective = await apart(len(writes), partial(effective_writes, writes, current.get))
         if not effective:
             return None

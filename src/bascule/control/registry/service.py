@@ -346,7 +346,7 @@ class RegistryService:
             imagined = await apart(largest, partial(before.written, draft.writes))
             return self._advised(Written.of(None, before, imagined, draft), draft)
         await self._note_loosening(before, draft.writes, by)
-        change = await write(draft.writes, by, base=before.revision)
+        change = await write(draft.writes, by, base=before.position)
         after = before if change is None else before.after(change)
         return self._advised(Written.of(change, before, after, draft), draft)
 

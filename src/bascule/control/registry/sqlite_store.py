@@ -12,14 +12,14 @@ import asyncio
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, closing, nullcontext
+from contextlib import AbstractAsyncContextManager, closing, nullcontext, suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from msgspec.structs import replace
 
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.control.registry.errors import Compacted, HeadMoved
+from bascule.control.registry.errors import Compacted
 from bascule.control.registry.history_clock import SteadyClock
 from bascule.control.registry.kinds import record_of
 from bascule.control.registry.sqlite_proposals import TABLES, SqliteProposals
@@ -40,8 +40,10 @@ from bascule.control.registry.store import (
     change_of,
     effective_writes,
     new_mark,
+    refuse_moved,
     refuse_unreachable,
 )
+from bascule.db.errors import StoreUnavailable
 from bascule.db.sqlite import (
     Commit,
     Database,
@@ -53,6 +55,7 @@ from bascule.db.sqlite import (
     read_only,
 )
 from bascule.model.kinds import Kind
+from bascule.model.snapshot import Position
 
 MIGRATIONS: tuple[Migration, ...] = (
     (
@@ -92,6 +95,8 @@ MIGRATIONS: tuple[Migration, ...] = (
     REPORT_TABLES,
 )
 Row: TypeAlias = tuple[Kind, str, str, int, float, str | None]
+#: How soon a file that refused a write is tried again.
+_HEAL_SECONDS = 2.0
 _OBJECT = "kind, id, body, revision, updated_at, owner"
 _AT = f"""SELECT {_OBJECT} FROM changes AS c WHERE body IS NOT NULL AND revision = (
     SELECT max(revision) FROM changes WHERE kind = c.kind AND id = c.id AND revision <= ?)"""  # noqa: S608 - the columns are a constant
@@ -111,11 +116,12 @@ class SqliteStore(SqliteProposals):
         self._clock = clock
         self._age = SteadyClock(clock)
         self._database = Database(path, synchronous=synchronous, commit=commit)
+        self._database.advice = "it goes on by itself when the disk has room"
         self._listeners: list[Callable[[Change], None]] = []
         #: What nodes say, in the same file.
         self.reports = SqliteReports(self._database)
 
-    async def open(self) -> SqliteStore:
+    async def open(self) -> Self:
         """Open the file, or make it; bring an older form up to date, after a backup."""
         await self._database.open(MIGRATIONS)
         return self
@@ -130,7 +136,15 @@ class SqliteStore(SqliteProposals):
         self._listeners.append(listener)
 
     async def watch_others(self, ring: Callable[[], None]) -> None:
-        """Return: a file tells nobody who writes it."""
+        """Open the file anew after a write that failed; a file tells nobody who writes it."""
+        while True:
+            await self._clock.sleep(_HEAL_SECONDS)
+            if self._database.poisoned is None:
+                continue
+            with suppress(StoreUnavailable):  # which stays as it is, and is tried again
+                await self._database.heal()
+                await self._database.write(_touch)
+                ring()
 
     def reserved(self) -> AbstractAsyncContextManager[Writer]:
         """Reserve nothing: the few who share a file wait for each other in its queue."""
@@ -155,7 +169,7 @@ class SqliteStore(SqliteProposals):
         return await self._database.read(work)
 
     async def write(
-        self, writes: Sequence[Write], by: Author, *, base: int | None = None
+        self, writes: Sequence[Write], by: Author, *, base: Position | None = None
     ) -> Change | None:
         """Write all or nothing as one revision, durable on return."""
         at = self._clock.now()
@@ -168,8 +182,7 @@ class SqliteStore(SqliteProposals):
 
         def work(connection: sqlite3.Connection) -> Change | None:
             head = _head(connection)
-            if base is not None and base != head.revision:
-                raise HeadMoved(base, head.revision)
+            refuse_moved(base, head.position)
             effective = effective_writes(writes, lambda key: _current(connection, key))
             if not effective:
                 return None
@@ -248,6 +261,11 @@ def _store_id(path: Path) -> str:
     except sqlite3.Error:
         return ""
     return store_id
+
+
+def _touch(connection: sqlite3.Connection) -> None:
+    """Write what is there already: whether the disk takes it is not known before."""
+    connection.execute("UPDATE meta SET floor = floor")
 
 
 def _head(connection: sqlite3.Connection) -> Head:

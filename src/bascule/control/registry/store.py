@@ -16,7 +16,7 @@ from typing import Protocol, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bascule.control.registry.errors import Compacted, Conflict, FutureRevision
+from bascule.control.registry.errors import Compacted, Conflict, FutureRevision, HeadMoved
 from bascule.control.registry.kinds import body_of
 from bascule.model.json import JsonObject
 from bascule.model.kinds import PLATFORM, Kind, Record
@@ -251,7 +251,7 @@ class Writer(Protocol):
     """How a store is written (``Store.write``)."""
 
     async def __call__(
-        self, writes: Sequence[Write], by: Author, *, base: int | None = None
+        self, writes: Sequence[Write], by: Author, *, base: Position | None = None
     ) -> Change | None: ...
 
 
@@ -283,7 +283,7 @@ class Store(Protocol):
         ...
 
     async def write(
-        self, writes: Sequence[Write], by: Author, *, base: int | None = None
+        self, writes: Sequence[Write], by: Author, *, base: Position | None = None
     ) -> Change | None:
         """Write all or nothing as one revision, durable on return; None if nothing differs.
 
@@ -405,6 +405,12 @@ def change_of(
         entries=tuple(entries),
         mark=mark,
     )
+
+
+def refuse_moved(base: Position | None, head: Position) -> None:
+    """Raise HeadMoved for a write that was planned elsewhere than where the store is."""
+    if base is not None and not base.agrees(head):
+        raise HeadMoved(base.revision, head.revision)
 
 
 def refuse_unreachable(revision: int, head: Head) -> None:
