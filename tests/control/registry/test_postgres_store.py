@@ -116,11 +116,7 @@ async def test_a_lost_race_is_planned_again(dsn: str):
         planned_on = (await ours.head()).position
         clock.arm()
         with pytest.raises(HeadMoved):
-<<<<<<< HEAD
             await ours.write([write("late")], BY, base=planned_on)
-=======
-            await ours.write([write("late")], BY, base=(await ours.head()).position)
->>>>>>> store
         assert clock.left == 1, "whoever planned on a revision plans again itself"
         assert [change.revision for change in await ours.changes(0)] == [1, 2, 3, 4]
 
