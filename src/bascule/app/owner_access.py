@@ -76,9 +76,18 @@ async def owner_secrets(
     settings: Settings, key: OuterKey | None, note: Note, records: Callable[[], Snapshot]
 ) -> AsyncGenerator[Secrets, None]:
     """Open the secrets."""
+    data = Path(settings.data_dir)
+    async with shared_postgres(settings) as postgres:
+        if postgres is not None:
+            from bascule.control.postgres_secret_store import open_shared_secrets  # noqa: PLC0415
+
+            async with open_shared_secrets(
+                postgres, data, key=key, follow=False, note=note, records=records
+            ) as secrets:
+                yield secrets
+            return
     from bascule.control.secrets import open_secrets  # noqa: PLC0415
 
-    data = Path(settings.data_dir)
     async with open_secrets(data, key=key, note=note, records=records) as secrets:
         yield secrets
 
