@@ -40,6 +40,13 @@ async def test_commands_of_a_replicas_owner_need_no_more_than_its_directory(tmp_
         assert "v" in names
         revoked = await run("tokens", "revoke", created.json["id"], *here, **made.env)
         assert revoked.code == 0, revoked.err
+        put = ("secrets", "set", "s", "--bind", "x")
+        done = await asyncio.to_thread(command, *put, *here, given="value", **made.env)
+        assert done.code == 0, done.err
+        there = await run("secrets", "list", "--data-dir", str(b.data), "--json", **made.env)
+        assert [one["name"] for one in there.json["secrets"]] == ["s"], there.err
+        trail = await run("audit", "search", "--event", "secret", *here, **made.env)
+        assert len(trail.json["entries"]) == 2, trail.err  # set, and bound
         link = await run("web", *here, **made.env)
         assert (link.code, link.json["url"].startswith(a.url)) == (0, True), link.err
         well = await run("doctor", *here, **made.env)

@@ -17,7 +17,8 @@ class Replicas:
 
     def __init__(self, folder: Path, dsn: str, stack: AsyncExitStack) -> None:
         self.dsn = dsn
-        self.env = {"BASCULE_SERVER_KEY": base64.b64encode(secrets.token_bytes(32)).decode()}
+        names = ("BASCULE_SERVER_KEY", "BASCULE_SECRETS_KEY")
+        self.env = {name: base64.b64encode(secrets.token_bytes(32)).decode() for name in names}
         self._folder = folder
         self._stack = stack
 

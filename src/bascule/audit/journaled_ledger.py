@@ -23,14 +23,12 @@ from bascule.audit.checkpoints import checkpoint, last_line, store
 from bascule.audit.epoch import Epoch
 from bascule.audit.event_bytes import event_bytes
 from bascule.audit.events import (
+    OF_TOKENS,
     Act,
     EndedCall,
     Event,
-    GuestEnded,
     LeavingCall,
-    SessionOpened,
     SessionRefusal,
-    ToolsListed,
 )
 from bascule.audit.findings import Verification
 from bascule.audit.flushing import Flushing
@@ -61,8 +59,6 @@ _RELIEF_SECONDS = 1.0
 _RETENTION_SECONDS = 3_600.0
 _AGAIN_SECONDS = 5.0
 _BY = "retention"
-#: Events that a token has a share of, besides calls.
-_OF_TOKENS = SessionOpened | SessionRefusal | ToolsListed | GuestEnded
 
 
 class JournaledLedger(FileQueue):
@@ -307,7 +303,7 @@ class JournaledLedger(FileQueue):
             )
 
     def _add(self, event: Event) -> None:
-        if isinstance(event, _OF_TOKENS) and event.token_id:
+        if isinstance(event, OF_TOKENS) and event.token_id:
             refusal = isinstance(event, SessionRefusal)
             if not self._quotas.admits(event.token_id, lambda: event, refusal=refusal):
                 return
