@@ -33,7 +33,7 @@ from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.registry.status import CombinedStatus
 from bascule.control.registry.store import View
 from bascule.control.secret_keys import KeyFile, Keys
-from bascule.control.secret_store import SecretStore
+from bascule.control.secret_store import SqliteSecretStore
 from bascule.control.secrets import Secrets
 from bascule.control.web.page import PATHS as PAGE_PATHS
 from bascule.manager.fleet import AgentFleet
@@ -76,7 +76,7 @@ async def routes_of_a_process() -> list[GuardedRoute]:
     files = Reloading(service, Settings(), None, lambda _: None)
     ledger = SqliteLedger(Path(), key=bytes(KEY_BYTES))  # which is opened at a start only
     keys = Keys(KeyFile(Path()))
-    secrets = Secrets(SecretStore(Path()), keys, note=ledger.note)
+    secrets = Secrets(SqliteSecretStore(Path()), keys, note=ledger.note)
     stores = Stores(
         service=service,
         files=files,

@@ -14,6 +14,7 @@ import pytest
 
 from bascule.app.archive import Archive
 from bascule.app.copy_keys import CopyKeys
+from bascule.app.copy_tables import Part
 from bascule.app.copying import Copied, Copying, NotCopied, Source, Target
 from bascule.app.data_dir import served_alone
 from bascule.app.file_places import DataDirectory
@@ -22,14 +23,16 @@ from bascule.app.postgres_place import PostgresPlace
 from bascule.app.settings import Settings
 from bascule.app.stores import open_stores
 from bascule.asgi.serve import CannotServe
-from bascule.audit.chain import GENESIS, link
+from bascule.audit.retention import Limits, cut
 from bascule.audit.verification import verify
+from bascule.clock import SYSTEM_CLOCK
 from bascule.control.registry.sqlite_store import SqliteStore
 from tests.app.moving import database_seen, directory_seen, fill
+from tests.audit.calls import made
+from tests.audit.questions import approved, kept, opened_ledger, request, shared_ledger, state
 from tests.postgres.databases import database
 
-#: What is in a PostgreSQL now; secrets come back from where they were.
-NOT_THERE = frozenset(("secrets",))
+WITHOUT_SECRETS: frozenset[Part] = frozenset(("secrets",))
 
 
 class Interrupted(Exception):
@@ -98,12 +101,11 @@ async def test_a_registry_goes_to_postgres_and_back(origin: Path, token: str, tm
     back = tmp_path / "back"
     async with database() as dsn:
         there = PostgresPlace(dsn, keys=origin)
-        moved = await copy(DataDirectory(origin), there, origin, without=NOT_THERE)
+        moved = await copy(DataDirectory(origin), there, origin)
         shared = await database_seen(dsn, origin, token)
         assert shared == {key: seen[key] for key in shared}
         target = DataDirectory(back, keys=origin)
-        returned = await copy(PostgresPlace(dsn), target, origin, without=NOT_THERE)
-    shutil.copy(origin / "secrets.db", back)
+        returned = await copy(PostgresPlace(dsn), target, origin)
     assert await directory_seen(back, token) == seen
     assert (returned.predecessor, moved.predecessor) == (moved.store_id, (await head_of(origin))[0])
     assert verify(back / "ledger.db").anchors == verify(origin / "ledger.db").anchors > 0
@@ -114,18 +116,18 @@ async def test_a_backup_of_either_is_the_same_and_restores_to_both(
     origin: Path, token: str, tmp_path: Path
 ):
     seen = await directory_seen(origin, token)
-    kept, again = tmp_path / "kept", tmp_path / "again"
+    backup, again = tmp_path / "kept", tmp_path / "again"
     async with database() as dsn, database() as other:
-        await Copying(DataDirectory(origin), Archive(kept)).run()
-        await copy(Archive(kept), PostgresPlace(dsn, keys=origin), origin, without=NOT_THERE)
+        await Copying(DataDirectory(origin), Archive(backup)).run()
+        await copy(Archive(backup), PostgresPlace(dsn, keys=origin), origin)
         first = await Copying(PostgresPlace(dsn), Archive(again)).run()
         assert first.predecessor == (await head_of(origin))[0]
         await copy(Archive(again), PostgresPlace(other, keys=origin), origin)
         shared = await database_seen(other, origin, token)
         assert shared == {key: seen[key] for key in shared}
-    assert (kept.stat().st_mode & 0o777) == 0o600
+    assert (backup.stat().st_mode & 0o777) == 0o600
     restored = tmp_path / "restored"
-    await copy(Archive(kept), DataDirectory(restored, keys=origin), origin)
+    await copy(Archive(backup), DataDirectory(restored, keys=origin), origin)
     assert await directory_seen(restored, token) == seen
     assert (await head_of(restored))[1] == (await head_of(origin))[0]
 
@@ -171,9 +173,9 @@ async def test_a_place_that_is_not_empty_is_refused(origin: Path, token: str, tm
         await Copying(DataDirectory(origin), Archive(tmp_path)).run()
     async with database() as dsn:
         there = PostgresPlace(dsn, keys=origin)
-        await copy(DataDirectory(origin), there, origin, without=NOT_THERE)
+        await copy(DataDirectory(origin), there, origin)
         with pytest.raises(NotCopied, match="is not empty: it has a registry"):
-            await copy(DataDirectory(origin), there, origin, without=NOT_THERE)
+            await copy(DataDirectory(origin), there, origin)
 
 
 async def test_a_source_that_is_served_or_was_killed_is_refused(
@@ -203,10 +205,10 @@ async def test_an_interrupted_copy_leaves_nothing_and_can_be_begun_again(
 
     async with place(kind, tmp_path, origin) as target:
         with pytest.raises(Interrupted):
-            await Copying(DataDirectory(origin), target, told=interrupt, without=NOT_THERE).run()
+            await Copying(DataDirectory(origin), target, told=interrupt).run()
         if isinstance(target, DataDirectory):
             assert names_in(target.path) == set()
-        found = await Copying(DataDirectory(origin), target, without=NOT_THERE).run()
+        found = await Copying(DataDirectory(origin), target).run()
     assert found.revision == 7
     assert token
 
@@ -269,11 +271,11 @@ async def test_what_was_changed_is_not_copied(
 
 async def test_a_backup_that_was_damaged_is_not_restored(origin: Path, token: str, tmp_path: Path):
     del token
-    kept = tmp_path / "kept"
-    await Copying(DataDirectory(origin), Archive(kept)).run()
-    spoil(kept, "UPDATE registry_objects SET owner = 'mallory'")
+    backup = tmp_path / "kept"
+    await Copying(DataDirectory(origin), Archive(backup)).run()
+    spoil(backup, "UPDATE registry_objects SET owner = 'mallory'")
     with pytest.raises(NotCopied, match=r"is damaged: registry\.objects"):
-        await copy(Archive(kept), DataDirectory(tmp_path / "copy", keys=origin), origin)
+        await copy(Archive(backup), DataDirectory(tmp_path / "copy", keys=origin), origin)
     with pytest.raises(NotCopied, match="is not a backup"):
         await copy(Archive(origin / "ledger.db"), DataDirectory(tmp_path / "copy"), origin)
 
@@ -281,75 +283,97 @@ async def test_a_backup_that_was_damaged_is_not_restored(origin: Path, token: st
 @pytest.mark.requirement("registry:copy:keys")
 async def test_a_copy_without_its_keys_is_refused(origin: Path, token: str, tmp_path: Path):
     del token
-    kept, empty = tmp_path / "kept", tmp_path / "empty"
-    await Copying(DataDirectory(origin), Archive(kept)).run()
+    backup, empty = tmp_path / "kept", tmp_path / "empty"
+    await Copying(DataDirectory(origin), Archive(backup)).run()
     empty.mkdir()
     with pytest.raises(NotCopied, match=r"server\.key is missing"):
-        await copy(Archive(kept), DataDirectory(empty), empty)
+        await copy(Archive(backup), DataDirectory(empty), empty)
     (empty / "server.key").write_bytes(bytes(32))
     (empty / "server.key").chmod(0o600)
     with pytest.raises(NotCopied, match="is not the one of these tokens"):
-        await copy(Archive(kept), DataDirectory(empty), empty)
+        await copy(Archive(backup), DataDirectory(empty), empty)
     shutil.copy(origin / "server.key", empty)
     with pytest.raises(NotCopied, match="--without-secrets"):
-        await copy(Archive(kept), DataDirectory(empty), empty)
-    found = await copy(Archive(kept), DataDirectory(empty), empty, without=NOT_THERE)
+        await copy(Archive(backup), DataDirectory(empty), empty)
+    found = await copy(Archive(backup), DataDirectory(empty), empty, without=WITHOUT_SECRETS)
     assert "secrets.secrets" not in {table.name for table in found.tables}
 
 
-# --- the ledger of several replicas
-
-
-@pytest.mark.requirement("registry:copy:chains")
-async def test_the_chains_of_several_replicas_are_joined_to_one_that_verifies(
-    origin: Path, token: str, tmp_path: Path
-):
-    seen = await directory_seen(origin, token)
-    back, kept = tmp_path / "back", tmp_path / "kept"
-    async with database() as dsn:
-        await copy(
-            DataDirectory(origin), PostgresPlace(dsn, keys=origin), origin, without=NOT_THERE
-        )
-        bodies = await second_chain(dsn)
-        await Copying(PostgresPlace(dsn), Archive(kept)).run()
-        await copy(PostgresPlace(dsn), DataDirectory(back, keys=origin), origin)
-    assert events_in(back) == [*seen["events"], *bodies]
-    found = verify(back / "ledger.db")
-    assert (found.ok, found.rows, found.anchors) == (True, len(seen["events"]) + len(bodies), 0)
-    async with database() as dsn:
-        await copy(Archive(kept), PostgresPlace(dsn, keys=origin), origin)
-        connection = await asyncpg.connect(dsn)
-        try:
-            assert await connection.fetchval("SELECT count(*) FROM ledger_chains") == 2
-        finally:
-            await connection.close()
-
-
-async def second_chain(dsn: str) -> list[bytes]:
-    """Add a chain, as another replica has it; return its events."""
-
-    bodies = [b'{"event":"token_made","timestamp":1.5,"token_id":"t%d"}' % n for n in range(3)]
-    connection = await asyncpg.connect(dsn)
-    try:
-        await connection.execute(
-            "INSERT INTO ledger_chains (id, node, base_hash) VALUES ('other', 'b', $1)", GENESIS
-        )
-        before = GENESIS
-        for number, body in enumerate(bodies, start=1):
-            before = link(before, number, 0, 0, body)
-            await connection.execute(
-                """WITH head AS (UPDATE ledger_head SET number = number + 1 RETURNING number)
-                INSERT INTO ledger_events (number, chain, link, journal, place, hash, body)
-                SELECT number, 2, $1, 0, 0, $2, $3 FROM head""",
-                number,
-                before,
-                body,
-            )
-    finally:
-        await connection.close()
-    return bodies
+# --- the ledger
 
 
 def events_in(data: Path) -> list[bytes]:
     with closing(sqlite3.connect(data / "ledger.db")) as ledger:
         return [body for (body,) in ledger.execute("SELECT body FROM events ORDER BY number")]
+
+
+async def cut_front(data: Path) -> None:
+    """Cut off the ledger's front what is there by now, as after some days."""
+    with closing(sqlite3.connect(data / "ledger.db")) as ledger, ledger:
+        assert cut(ledger, Limits(max_days=1), SYSTEM_CLOCK.now() + 2 * 86_400, "retention")
+    async with opened_ledger(data) as ledger:
+        await ledger.note(made(0))
+
+
+async def replicas_write(dsn: str, folder: Path) -> list[bytes]:
+    """Have two replicas write to the ledger by turns; return all events, in the order of rows."""
+    async with shared_ledger(dsn, folder / "a") as one, shared_ledger(dsn, folder / "b") as two:
+        for number, ledger in enumerate((one, two, one, two), start=1):
+            await ledger.note(made(number))
+            await ledger.taken_in()
+    connection = await asyncpg.connect(dsn)
+    try:
+        assert await connection.fetchval("SELECT count(*) FROM ledger_chains") == 3
+        rows = await connection.fetch("SELECT body FROM ledger_events ORDER BY number")
+    finally:
+        await connection.close()
+    return [row[0] for row in rows]
+
+
+@pytest.mark.requirement("registry:copy:chains")
+@pytest.mark.parametrize("front", ["whole", "cut"])
+async def test_the_chains_of_several_replicas_are_joined_to_one_that_verifies(
+    origin: Path, token: str, tmp_path: Path, front: str
+):
+    assert token
+    if front == "cut":
+        await cut_front(origin)
+    before = verify(origin / "ledger.db")
+    back, kept_file = tmp_path / "back", tmp_path / "kept"
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    async with database() as dsn, database() as other:
+        there = PostgresPlace(dsn, keys=origin)
+        await copy(DataDirectory(origin), there, origin)
+        events = await replicas_write(dsn, tmp_path)
+        await Copying(PostgresPlace(dsn), Archive(kept_file)).run()
+        await copy(PostgresPlace(dsn), DataDirectory(back, keys=origin), origin)
+        await copy(Archive(kept_file), PostgresPlace(other, keys=origin), origin)
+        went_on = await replicas_write(other, tmp_path)  # in the chains that they had
+        assert (went_on[: len(events)], len(went_on)) == (events, len(events) + 4)
+    assert events_in(back) == events
+    found = verify(back / "ledger.db")
+    assert (found.ok, found.rows, found.anchors) == (True, before.rows + 4, 0)
+    assert found.first == before.first
+    async with opened_ledger(back) as ledger:
+        await ledger.note(made(9))
+    assert verify(back / "ledger.db").ok
+
+
+@pytest.mark.requirement("registry:copy:approvals")
+async def test_what_waits_for_approval_is_void_in_a_copy(origin: Path, token: str, tmp_path: Path):
+    assert token
+    async with kept(origin) as approvals:
+        open_one = await approved(approvals, request())
+    target, replica = tmp_path / "copy", tmp_path / "replica"
+    replica.mkdir()
+    async with database() as dsn:
+        there = PostgresPlace(dsn, keys=origin)
+        await copy(DataDirectory(origin), there, origin)
+        async with kept(replica, dsn=dsn) as approvals:
+            assert await state(approvals, open_one.id) == "void"
+    await copy(DataDirectory(origin), DataDirectory(target, keys=origin), origin)
+    async with kept(target) as approvals:
+        assert await state(approvals, open_one.id) == "void"
+    async with kept(origin) as approvals:
+        assert await state(approvals, open_one.id) == "approved"

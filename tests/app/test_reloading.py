@@ -15,11 +15,13 @@ from bascule.app.reload import RESCAN_SECONDS, Reloading
 from bascule.app.settings import McpSettings, Settings
 from bascule.asgi.guard import GuardedApp
 from bascule.clock import SYSTEM_CLOCK
+from bascule.control.registry.duties import FileCopy
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.store import Change
 from bascule.testing.clock import FakeClock
 from bascule.wire.api.addresses import RESCAN
 from tests.asgi.caller import Answer, ask, bearer, make_tokens
+from tests.control.registry.memory_duties import MemoryDuties, Office
 from tests.control.registry.memory_store import MemoryStore
 
 BROKEN = "server_id = 3"
@@ -316,3 +318,25 @@ async def test_a_rescan_can_be_asked_for_and_tried_first(files: Files, folder: P
     assert (refused.status, refused.json["error"]["details"]) == (400, {"parameter": "dry_run"})
     assert (await rescan(b"", {})).status == 401
     assert (await rescan(b"", await bearer(tokens, "viewer"))).status == 403
+
+
+@pytest.mark.requirement("loading:replicas")
+async def test_files_that_do_not_count_are_left_out_and_the_reason_is_told(folder: Path):
+    office = Office()
+    other = FileCopy(replica="other", digest="another", seen_at=SYSTEM_CLOCK.now(), load=1)
+    office.copies["other"] = other
+    named = Settings(mcp=McpSettings(registry_dir=str(folder)))
+    async with open_registry(MemoryStore(), duties=MemoryDuties(office, "here")) as service:
+        told: list[str] = []
+        files = Reloading(service, named, None, told.extend)
+        await files.start()
+        assert service.view.revision == 0
+        assert files.trouble is not None
+        assert (told, files.problems) == ([files.trouble], (files.trouble,))
+        tokens = make_tokens()
+        app = GuardedApp(files.routes(), tokens)
+        answer = await ask(app, "POST", RESCAN, await bearer(tokens))
+        assert (answer.json["changed"], answer.json["problems"]) == (False, [files.trouble])
+        put(folder / "a.toml", record("b"))
+        assert (await ask(app, "POST", RESCAN, await bearer(tokens))).json["changed"]
+        assert (set(service.snapshot().servers), files.trouble) == ({"b"}, None)

@@ -167,6 +167,23 @@ def test_a_server_key_that_others_may_read_or_that_is_none_is_refused(tmp_path: 
     assert (code, "which has 32 bytes" in found["server key"].words) == (1, True)
 
 
+@pytest.mark.requirement("cli:preflight")
+def test_the_variable_of_the_server_key_holds_a_key_and_no_other_one(tmp_path: Path):
+    code, found = preflight(tmp_path, BASCULE_SERVER_KEY="a passphrase")
+    assert (code, found["server key"].verdict) == (1, "failed")
+    assert "a passphrase" not in found["server key"].words
+    assert preflight(tmp_path, BASCULE_SERVER_KEY="00" * 32)[0] == 0
+    key = tmp_path / "server.key"
+    key.write_bytes(b"\1" * 32)
+    key.chmod(0o600)
+    code, found = preflight(tmp_path, BASCULE_SERVER_KEY="00" * 32)
+    assert (code, "two different keys" in found["server key"].words) == (1, True)
+    key.unlink()
+    (tmp_path / FILE_NAME).touch()
+    code, found = preflight(tmp_path)
+    assert (code, "is missing, and there are tokens" in found["server key"].words) == (1, True)
+
+
 # --- TLS files
 
 

@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 
 from bascule.app.settings_tables import StoreSettings
+from bascule.auth.postgres_token_store import open_shared_tokens
 from bascule.cli.database_checks import database as look
 from bascule.cli.findings import Finding
 from bascule.clock import SYSTEM_CLOCK
@@ -28,10 +29,10 @@ def said(_: str) -> None:
     """Nobody watches."""
 
 
-async def found_of(store: StoreSettings, **how: object) -> dict[str, Finding]:
+async def found_of(store: StoreSettings, data: Path = Path(), **how: object) -> dict[str, Finding]:
     forms = how.get("forms", {"registry": 2})
     clock = how.get("clock", SYSTEM_CLOCK)
-    return {one.check: one async for one in look(store, Path(), said, forms=forms, clock=clock)}  # pyright: ignore[reportArgumentType]
+    return {one.check: one async for one in look(store, data, said, forms=forms, clock=clock)}  # pyright: ignore[reportArgumentType]
 
 
 async def run(dsn: str, *queries: str) -> list[str]:
@@ -158,3 +159,37 @@ async def test_a_listen_dsn_that_leads_nowhere_is_told():
         found = (await found_of(StoreSettings(dsn=dsn, listen_dsn=NOWHERE)))["listener"]
     assert (found.verdict, "letmein" in found.words) == ("failed", False)
     assert "store.listen_dsn" in (found.mend or "")
+
+
+@pytest.mark.requirement("cli:preflight")
+async def test_a_key_that_is_not_that_of_the_other_replicas_is_told(tmp_path: Path):
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir(mode=0o700)
+    async with database() as dsn:
+        empty = await found_of(StoreSettings(dsn=dsn), tmp_path / "one")
+        postgres = await Postgres(dsn).open()
+        async with open_shared_tokens(postgres, tmp_path / "one", follow=False):
+            pass
+        await postgres.close()
+        same = await found_of(StoreSettings(dsn=dsn), tmp_path / "one")
+        none = await found_of(StoreSettings(dsn=dsn), tmp_path / "other")
+        (tmp_path / "other" / "server.key").write_bytes(bytes(32))
+        (tmp_path / "other" / "server.key").chmod(0o600)
+        another = await found_of(StoreSettings(dsn=dsn), tmp_path / "other")
+    assert empty["tokens' key"].words == "there are no tokens yet"
+    assert same["tokens' key"].words == "it is that of the other replicas"
+    assert (none["tokens' key"].verdict, another["tokens' key"].verdict) == ("failed", "failed")
+    assert "is not that of the other replicas" in another["tokens' key"].words
+
+
+@pytest.mark.requirement("cli:preflight")
+async def test_a_user_who_cannot_tell_a_failover_is_warned():
+    async with database() as dsn, guest(dsn) as limited:
+        await run(
+            dsn,
+            "GRANT ALL ON SCHEMA public TO public",
+            "REVOKE EXECUTE ON FUNCTION pg_control_system() FROM public",
+            "SELECT 1",
+        )
+        found = (await found_of(StoreSettings(dsn=limited)))["privileges"]
+    assert (found.verdict, "pg_control_system()" in found.words) == ("warning", True)

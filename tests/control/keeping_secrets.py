@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Protocol, TypedDict, Unpack
 
 from bascule.audit.events import SecretChanged
 from bascule.audit.ledger import MemoryLedger
+from bascule.auth.tokens import Note
 from bascule.control.envelope import OuterKey
+from bascule.control.postgres_secret_store import open_shared_secrets
 from bascule.control.secrets import Secrets, open_secrets
 from bascule.model.backend import BackendRecord
 from bascule.model.secret_use import server_use
 from bascule.model.server import Http, ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.testing.clock import FakeClock
+from tests.auth.replicas import reached
 
 BY = "ada"
 #: Text that stands in no other place, and has every kind of character.
@@ -36,19 +40,78 @@ RECORDS = Snapshot(
 )
 
 
+class Parts(TypedDict, total=False):
+    """How a test wants its secrets."""
+
+    key: OuterKey | None
+    records: Callable[[], Snapshot]
+    clock: FakeClock
+
+
 @asynccontextmanager
 async def opened(
-    folder: Path,
-    *,
-    key: OuterKey | None = None,
-    ledger: MemoryLedger | None = None,
-    records: Callable[[], Snapshot] = Snapshot,
-    clock: FakeClock | None = None,
+    folder: Path, *, ledger: MemoryLedger | None = None, **parts: Unpack[Parts]
 ) -> AsyncGenerator[Secrets, None]:
-    note = (ledger or MemoryLedger()).note
-    clock = clock or FakeClock()
-    async with open_secrets(folder, key=key, note=note, records=records, clock=clock) as secrets:
+    async with Files().opened(folder, ledger=ledger, **parts) as secrets:
         yield secrets
+
+
+class House(Protocol):
+    """Where the secrets of a test are kept, whoever opens them there."""
+
+    def opened(
+        self,
+        folder: Path,
+        *,
+        ledger: MemoryLedger | None = None,
+        note: Note | None = None,
+        **parts: Unpack[Parts],
+    ) -> AbstractAsyncContextManager[Secrets]: ...
+
+
+class Files:
+    """In the files of a folder."""
+
+    def opened(
+        self,
+        folder: Path,
+        *,
+        ledger: MemoryLedger | None = None,
+        note: Note | None = None,
+        **parts: Unpack[Parts],
+    ) -> AbstractAsyncContextManager[Secrets]:
+        parts.setdefault("clock", FakeClock())
+        return open_secrets(folder, note=note or (ledger or MemoryLedger()).note, **parts)
+
+
+class Shared:
+    """In a database; the folder has the key, unless it is given.
+
+    Those who do not ``follow`` are commands and no replicas.
+    """
+
+    def __init__(self, dsn: str, *, follow: bool = True) -> None:
+        self.dsn = dsn
+        self.follow = follow
+
+    @asynccontextmanager
+    async def opened(
+        self,
+        folder: Path,
+        *,
+        ledger: MemoryLedger | None = None,
+        note: Note | None = None,
+        **parts: Unpack[Parts],
+    ) -> AsyncGenerator[Secrets, None]:
+        parts.setdefault("clock", FakeClock())
+        noting = note or (ledger or MemoryLedger()).note
+        async with (
+            reached(self.dsn) as postgres,
+            open_shared_secrets(
+                postgres, folder, follow=self.follow, note=noting, **parts
+            ) as secrets,
+        ):
+            yield secrets
 
 
 def acts(ledger: MemoryLedger) -> list[tuple[str, str, str, int | None, str | None]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,9 +27,11 @@ from bascule.control.envelope import (
     unseal,
 )
 from bascule.control.secret_store import FILE_NAME
-from bascule.control.secrets import open_secrets
+from bascule.control.secrets import Secrets, open_secrets
 from bascule.errors import SecretUnbound, SecretUnreadable
 from bascule.model.secret_use import SecretUse, UserKind
+from tests.control.keeping_secrets import Files, House, Shared
+from tests.postgres.databases import database
 from tests.scale import scaled
 
 names = st.sampled_from(["a", "b", "c"])
@@ -152,17 +154,21 @@ class AnyOrder(RuleBasedStateMachine):
         super().__init__()
         self.folder = TemporaryDirectory()
         self.runner = asyncio.Runner()
-        self.opened = [
-            open_secrets(Path(self.folder.name), note=MemoryLedger().note) for _ in range(2)
-        ]
-        self.both = [self.runner.run(one.__aenter__()) for one in self.opened]
+        self.stack = AsyncExitStack()
+        self.both = self.runner.run(self.open())
         self.values: dict[str, str] = {}
         self.versions: dict[str, int] = {}
         self.bound: dict[tuple[str, UserKind, str], str] = {}
 
+    async def house(self) -> House:
+        return Files()
+
+    async def open(self) -> list[Secrets]:
+        house, folder = await self.house(), Path(self.folder.name)
+        return [await self.stack.enter_async_context(house.opened(folder)) for _ in range(2)]
+
     def teardown(self) -> None:
-        for one in self.opened:
-            self.runner.run(one.__aexit__(None, None, None))
+        self.runner.run(self.stack.aclose())
         self.runner.close()
         self.folder.cleanup()
 
@@ -226,3 +232,16 @@ AnyOrder.TestCase.settings = settings(
     max_examples=scaled(100), stateful_step_count=20, deadline=None
 )
 TestAnyOrder = AnyOrder.TestCase
+
+
+class AnyOrderShared(AnyOrder):
+    """The same on one database, by two who have the same key file."""
+
+    async def house(self) -> House:
+        return Shared(await self.stack.enter_async_context(database()), follow=False)
+
+
+AnyOrderShared.TestCase.settings = settings(
+    max_examples=scaled(50), stateful_step_count=20, deadline=None
+)
+TestAnyOrderShared = AnyOrderShared.TestCase

@@ -28,14 +28,23 @@ from bascule.control.secret_keys import (
     key_of_descriptor,
     key_of_environment,
 )
-from bascule.control.secret_store import FILE_NAME, SecretStore
+from bascule.control.secret_store import FILE_NAME, SqliteSecretStore
 from bascule.control.secrets import Secrets
 from bascule.db.errors import StoreUnavailable
 from bascule.db.private_files import KeyUnusable
 from bascule.db.sqlite import APPLICATION_ID, plain_commit
 from bascule.errors import SecretUnbound, SecretUnreadable
 from bascule.model.secret_use import server_use
-from tests.control.keeping_secrets import BY, USE, VALUE, contents, opened, server
+from tests.control.keeping_secrets import (
+    BY,
+    USE,
+    VALUE,
+    Files,
+    House,
+    contents,
+    opened,
+    server,
+)
 from tests.scale import scaled
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,8 +53,16 @@ KEY = bytes(range(KEY_BYTES))
 
 @pytest.fixture
 async def kept(tmp_path: Path) -> Path:
-    """A data directory with a secret in it."""
+    """A data directory with a secret in its files."""
     async with opened(tmp_path) as secrets:
+        await secrets.set("token", VALUE, by=BY, bind=[USE])
+    return tmp_path
+
+
+@pytest.fixture
+async def kept_there(tmp_path: Path, house: House) -> Path:
+    """A data directory whose secret is wherever secrets are kept."""
+    async with house.opened(tmp_path) as secrets:
         await secrets.set("token", VALUE, by=BY, bind=[USE])
     return tmp_path
 
@@ -55,8 +72,8 @@ def edit(folder: Path, statement: str, *values: object) -> None:
         connection.execute(statement, values)
 
 
-async def value(folder: Path, key: OuterKey | None = None) -> str:
-    async with opened(folder, key=key) as secrets:
+async def value(folder: Path, key: OuterKey | None = None, house: House | None = None) -> str:
+    async with (house or Files()).opened(folder, key=key) as secrets:
         return await secrets.secret("token", USE)
 
 
@@ -106,31 +123,31 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("case", SPOILT)
 async def test_a_start_without_its_key_fails_names_the_file_and_changes_nothing(
-    kept: Path, case: str
+    kept_there: Path, case: str, house: House
 ):
     spoil, words = SPOILT[case]
-    spoil(kept / KEY_NAME)
-    before = contents(kept)
+    spoil(kept_there / KEY_NAME)
+    before = contents(kept_there)
     with pytest.raises(KeyUnusable) as caught:
-        await value(kept)
+        await value(kept_there, house=house)
     assert words in str(caught.value)
-    assert str(kept / KEY_NAME) in str(caught.value)
-    assert contents(kept) == before
+    assert str(kept_there / KEY_NAME) in str(caught.value)
+    assert contents(kept_there) == before
 
 
-async def test_a_bad_key_file_is_refused_before_there_is_a_secret(tmp_path: Path):
+async def test_a_bad_key_file_is_refused_before_there_is_a_secret(tmp_path: Path, house: House):
     (tmp_path / KEY_NAME).write_bytes(b"short")
     (tmp_path / KEY_NAME).chmod(0o600)
     with pytest.raises(KeyUnusable, match="has 32 bytes"):
-        async with opened(tmp_path):
+        async with house.opened(tmp_path):
             pass
 
 
-async def test_a_lost_key_is_no_matter_once_there_is_no_secret(kept: Path):
-    async with opened(kept) as secrets:
+async def test_a_lost_key_is_no_matter_once_there_is_no_secret(kept_there: Path, house: House):
+    async with house.opened(kept_there) as secrets:
         await secrets.remove("token", by=BY)
-    (kept / KEY_NAME).unlink()
-    async with opened(kept) as secrets:
+    (kept_there / KEY_NAME).unlink()
+    async with house.opened(kept_there) as secrets:
         assert await secrets.set("token", "another-value", by=BY, bind=[USE]) == 2
         assert await secrets.secret("token", USE) == "another-value"
 
@@ -225,15 +242,15 @@ def test_a_descriptor_that_is_not_open_or_standard_is_refused():
         os.fstat(loops.fileno())
 
 
-async def test_a_key_that_is_given_is_written_nowhere(tmp_path: Path):
+async def test_a_key_that_is_given_is_written_nowhere(tmp_path: Path, house: House):
     key = new_key()
-    async with opened(tmp_path, key=key) as secrets:
+    async with house.opened(tmp_path, key=key) as secrets:
         await secrets.set("token", VALUE, by=BY, bind=[USE])
-    assert await value(tmp_path, key) == VALUE
+    assert await value(tmp_path, key, house=house) == VALUE
     assert not (tmp_path / KEY_NAME).exists()
     assert not any(key.raw in content for content in contents(tmp_path).values())
     with pytest.raises(KeyUnusable, match="is not the one of"):
-        await value(tmp_path, new_key())
+        await value(tmp_path, new_key(), house=house)
 
 
 # --- another key
@@ -281,29 +298,29 @@ async def test_a_removed_secret_is_overwritten_in_its_file(kept: Path):
 
 
 async def test_processes_that_make_the_store_at_once_all_open_it(tmp_path: Path):
-    stores = [SecretStore(tmp_path / FILE_NAME) for _ in range(8)]
+    stores = [SqliteSecretStore(tmp_path / FILE_NAME) for _ in range(8)]
     try:
         await asyncio.gather(*(store.open() for store in stores))
     finally:
         await asyncio.gather(*(store.close() for store in stores))
 
 
-async def test_a_key_of_ones_own_takes_the_place_of_the_file(kept: Path):
+async def test_a_key_of_ones_own_takes_the_place_of_the_file(kept_there: Path, house: House):
     key = new_key()
-    async with opened(kept) as secrets:
+    async with house.opened(kept_there) as secrets:
         await secrets.rekey(key, by=BY)
         assert await secrets.secret("token", USE) == VALUE
-    assert not (kept / KEY_NAME).exists()
-    assert await value(kept, key) == VALUE
+    assert not (kept_there / KEY_NAME).exists()
+    assert await value(kept_there, key, house=house) == VALUE
 
 
-async def test_a_given_key_is_not_changed_for_one_in_a_file_unasked(tmp_path: Path):
+async def test_a_given_key_is_not_changed_for_one_in_a_file_unasked(tmp_path: Path, house: House):
     key = new_key()
-    async with opened(tmp_path, key=key) as secrets:
+    async with house.opened(tmp_path, key=key) as secrets:
         await secrets.set("token", VALUE, by=BY, bind=[USE])
         with pytest.raises(KeyUnusable, match="--new-key-fd"):
             await secrets.rekey(by=BY)
-    assert await value(tmp_path, key) == VALUE
+    assert await value(tmp_path, key, house=house) == VALUE
 
 
 async def test_a_process_goes_on_after_another_changed_the_key(kept: Path):
@@ -332,7 +349,7 @@ async def test_a_change_of_keys_that_is_cut_off_anywhere_leaves_a_store_that_ope
 
     for path in (folder, images):
         path.mkdir(mode=0o700)
-    store = await SecretStore(folder / FILE_NAME, commit=commit).open()
+    store = await SqliteSecretStore(folder / FILE_NAME, commit=commit).open()
     try:
         keys = Keys(KeyFile(folder / KEY_NAME))
         secrets = Secrets(store, keys, note=MemoryLedger().note)

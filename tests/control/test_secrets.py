@@ -15,7 +15,8 @@ from bascule.audit.ledger import LedgerUnavailable, MemoryLedger
 from bascule.control.envelope import new_key
 from bascule.control.sealed_secrets import NewVersion
 from bascule.control.secret_keys import VARIABLE
-from bascule.control.secrets import MAX_VALUE_BYTES, POLL_SECONDS, Secrets, open_secrets
+from bascule.control.secret_store import POLL_SECONDS
+from bascule.control.secrets import MAX_VALUE_BYTES, Secrets
 from bascule.db.errors import StoreUnavailable
 from bascule.db.private_files import KeyUnusable
 from bascule.errors import InvalidRecord, SecretUnbound, ServerUnavailable
@@ -29,6 +30,7 @@ from tests.control.keeping_secrets import (
     RECORDS,
     USE,
     VALUE,
+    House,
     acts,
     backend,
     opened,
@@ -38,15 +40,21 @@ from tests.scale import scaled
 from tests.waits import Heard, advanced_until
 
 
-async def test_a_secret_is_given_to_whom_it_is_bound_and_survives_a_restart(tmp_path: Path):
-    async with opened(tmp_path) as secrets:
+async def test_a_secret_is_given_to_whom_it_is_bound_and_survives_a_restart(
+    tmp_path: Path,
+    house: House,
+):
+    async with house.opened(tmp_path) as secrets:
         assert await secrets.set("token", VALUE, by=BY, bind=[USE]) == 1
-    async with opened(tmp_path) as secrets:
+    async with house.opened(tmp_path) as secrets:
         assert await secrets.secret("token", USE) == VALUE
 
 
-async def test_a_new_version_takes_the_place_of_the_old_and_bindings_stay(tmp_path: Path):
-    async with opened(tmp_path) as secrets:
+async def test_a_new_version_takes_the_place_of_the_old_and_bindings_stay(
+    tmp_path: Path,
+    house: House,
+):
+    async with house.opened(tmp_path) as secrets:
         await secrets.set("token", VALUE, by=BY, bind=[USE])
         assert await secrets.secret("token", USE) == VALUE
         assert await secrets.set("token", "another-value", by=BY) == 2
@@ -56,8 +64,9 @@ async def test_a_new_version_takes_the_place_of_the_old_and_bindings_stay(tmp_pa
 
 async def test_a_removed_secret_is_gone_with_its_bindings_and_its_number_never_comes_again(
     tmp_path: Path,
+    house: House,
 ):
-    async with opened(tmp_path) as secrets:
+    async with house.opened(tmp_path) as secrets:
         await secrets.set("token", VALUE, by=BY, bind=[USE])
         await secrets.remove("token", by=BY)
         with pytest.raises(KeyError, match="token"):
@@ -68,8 +77,11 @@ async def test_a_removed_secret_is_gone_with_its_bindings_and_its_number_never_c
             await secrets.secret("token", USE)
 
 
-async def test_what_is_not_bound_is_not_given_and_the_message_says_who_can_bind(tmp_path: Path):
-    async with opened(tmp_path) as secrets:
+async def test_what_is_not_bound_is_not_given_and_the_message_says_who_can_bind(
+    tmp_path: Path,
+    house: House,
+):
+    async with house.opened(tmp_path) as secrets:
         await secrets.set("token", VALUE, by=BY, bind=[USE])
         stranger = server_use(server("other"))
         with pytest.raises(SecretUnbound) as caught:
@@ -80,8 +92,8 @@ async def test_what_is_not_bound_is_not_given_and_the_message_says_who_can_bind(
     assert "administrator" in str(caught.value)
 
 
-async def test_a_record_that_leads_elsewhere_is_not_bound_any_more(tmp_path: Path):
-    async with opened(tmp_path) as secrets:
+async def test_a_record_that_leads_elsewhere_is_not_bound_any_more(tmp_path: Path, house: House):
+    async with house.opened(tmp_path) as secrets:
         await secrets.set("token", VALUE, by=BY, bind=[USE])
         with pytest.raises(SecretUnbound):
             await secrets.secret("token", server_use(server(host="thief.example.com")))
@@ -89,9 +101,9 @@ async def test_a_record_that_leads_elsewhere_is_not_bound_any_more(tmp_path: Pat
             await secrets.secret("token", SecretUse("backend", "github", USE.digest))
 
 
-async def test_a_secret_is_unbound_from_one_and_stays_with_the_other(tmp_path: Path):
+async def test_a_secret_is_unbound_from_one_and_stays_with_the_other(tmp_path: Path, house: House):
     model = backend_use(backend())
-    async with opened(tmp_path) as secrets:
+    async with house.opened(tmp_path) as secrets:
         await secrets.set("token", VALUE, by=BY, bind=[USE])
         await secrets.bind("token", model, by=BY)
         assert await secrets.unbind("token", "server", "github", by=BY)
@@ -101,9 +113,12 @@ async def test_a_secret_is_unbound_from_one_and_stays_with_the_other(tmp_path: P
             await secrets.secret("token", USE)
 
 
-async def test_nothing_is_done_to_a_name_that_is_none_and_nothing_is_noted_of_it(tmp_path: Path):
+async def test_nothing_is_done_to_a_name_that_is_none_and_nothing_is_noted_of_it(
+    tmp_path: Path,
+    house: House,
+):
     ledger = MemoryLedger()
-    async with opened(tmp_path, ledger=ledger) as secrets:
+    async with house.opened(tmp_path, ledger=ledger) as secrets:
         for work in (
             secrets.bind("none", USE, by=BY),
             secrets.unbind("none", "server", "github", by=BY),
@@ -126,8 +141,8 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("case", UNFIT)
-async def test_an_unfit_value_is_refused_and_not_repeated(tmp_path: Path, case: str):
-    async with opened(tmp_path) as secrets:
+async def test_an_unfit_value_is_refused_and_not_repeated(tmp_path: Path, case: str, house: House):
+    async with house.opened(tmp_path) as secrets:
         with pytest.raises(InvalidRecord) as caught:
             await secrets.set("token", UNFIT[case], by=BY)
         assert await secrets.listing() == ()
@@ -135,8 +150,8 @@ async def test_an_unfit_value_is_refused_and_not_repeated(tmp_path: Path, case: 
     assert "secretive" not in "".join(traceback.format_exception(caught.value))
 
 
-async def test_the_largest_value_is_kept(tmp_path: Path):
-    async with opened(tmp_path) as secrets:
+async def test_the_largest_value_is_kept(tmp_path: Path, house: House):
+    async with house.opened(tmp_path) as secrets:
         for value in ("x", "é" * (MAX_VALUE_BYTES // 2)):
             await secrets.set("token", value, by=BY)
             assert await secrets.get("token", by=BY) == value
@@ -146,17 +161,17 @@ async def test_the_largest_value_is_kept(tmp_path: Path):
     "name",
     ["", "a b", "../a", "-a", "a" * 65, "a/b", "gh" + "p_a1B2c3D4e5F6g7H8i9J0", "7f" * 16, "é"],
 )
-async def test_an_unfit_name_is_refused_and_not_repeated(tmp_path: Path, name: str):
-    async with opened(tmp_path) as secrets:
+async def test_an_unfit_name_is_refused_and_not_repeated(tmp_path: Path, name: str, house: House):
+    async with house.opened(tmp_path) as secrets:
         with pytest.raises(InvalidRecord) as caught:
             await secrets.set(name, VALUE, by=BY)
     assert caught.value.problems[0].startswith("name: ")
     assert len(name) < 5 or name not in str(caught.value)
 
 
-async def test_everything_done_is_noted_by_whom_and_before_it_is_done(tmp_path: Path):
+async def test_everything_done_is_noted_by_whom_and_before_it_is_done(tmp_path: Path, house: House):
     ledger = MemoryLedger()
-    async with opened(tmp_path, ledger=ledger) as secrets:
+    async with house.opened(tmp_path, ledger=ledger) as secrets:
         await secrets.set("token", VALUE, by=BY, bind=[USE])
         await secrets.bind("token", backend_use(backend()), by=BY)
         await secrets.unbind("token", "server", "github", by=BY)
@@ -175,14 +190,14 @@ async def test_everything_done_is_noted_by_whom_and_before_it_is_done(tmp_path: 
     assert VALUE not in repr(ledger.events)
 
 
-async def test_what_cannot_be_noted_is_not_done(tmp_path: Path):
-    async with opened(tmp_path) as secrets:
+async def test_what_cannot_be_noted_is_not_done(tmp_path: Path, house: House):
+    async with house.opened(tmp_path) as secrets:
         await secrets.set("token", VALUE, by=BY, bind=[USE])
 
     async def refuse(act: Act) -> None:
         raise LedgerUnavailable("the disk is full")
 
-    async with open_secrets(tmp_path, note=refuse) as secrets:
+    async with house.opened(tmp_path, note=refuse) as secrets:
         before = await secrets.listing()
         for work in (
             secrets.set("token", "another-value", by=BY),
@@ -199,9 +214,12 @@ async def test_what_cannot_be_noted_is_not_done(tmp_path: Path):
         assert await secrets.secret("token", USE) == VALUE
 
 
-async def test_the_listing_says_who_uses_a_secret_and_which_bindings_do_not_hold(tmp_path: Path):
+async def test_the_listing_says_who_uses_a_secret_and_which_bindings_do_not_hold(
+    tmp_path: Path,
+    house: House,
+):
     records = RECORDS
-    async with opened(tmp_path, records=lambda: records) as secrets:
+    async with house.opened(tmp_path, records=lambda: records) as secrets:
         gone = server_use(server("gone"))
         await secrets.set("token", VALUE, by=BY, bind=[USE, gone, backend_use(backend())])
         await secrets.set("unused", VALUE, by="eve")
@@ -224,9 +242,9 @@ async def test_the_listing_says_who_uses_a_secret_and_which_bindings_do_not_hold
 
 
 @pytest.mark.requirement("security:secrets:never-returned")
-async def test_no_listing_has_a_value(tmp_path: Path):
+async def test_no_listing_has_a_value(tmp_path: Path, house: House):
     values = [f"canary-{number:04}-{os.urandom(8).hex()}" for number in range(scaled(1_000))]
-    async with opened(tmp_path, records=lambda: RECORDS) as secrets:
+    async with house.opened(tmp_path, records=lambda: RECORDS) as secrets:
         for number, value in enumerate(values):
             await secrets.set(f"s{number}", value, by=BY, bind=[USE])
         said = repr(await secrets.listing()) + repr(secrets)
@@ -256,9 +274,9 @@ def _found(value: str, content: bytes) -> bool:
     return any(form in content for form in (*(s.encode() for s in spellings(value)), *wide))
 
 
-async def test_nothing_that_holds_a_value_shows_it(tmp_path: Path):
+async def test_nothing_that_holds_a_value_shows_it(tmp_path: Path, house: House):
     held = (NewVersion("token", 1, VALUE, BY), NewSecret(value=VALUE), Secrets.open(tmp_path))
-    async with opened(tmp_path) as secrets:
+    async with house.opened(tmp_path) as secrets:
         await secrets.set("token", VALUE, by=BY, bind=[USE])
         with pytest.raises(SecretUnbound) as caught:
             await secrets.secret("token", server_use(server("other")))
@@ -274,9 +292,10 @@ async def test_nothing_that_holds_a_value_shows_it(tmp_path: Path):
 
 async def test_subscribers_hear_of_values_and_bindings_that_change_and_of_nothing_else(
     tmp_path: Path,
+    house: House,
 ):
     heard: Heard[str] = Heard()
-    async with opened(tmp_path) as secrets:
+    async with house.opened(tmp_path) as secrets:
         end = secrets.subscribe(heard.hear)
         await secrets.set("token", VALUE, by=BY)
         await secrets.set("other", VALUE, by=BY)
@@ -293,10 +312,11 @@ async def test_subscribers_hear_of_values_and_bindings_that_change_and_of_nothin
 
 async def test_a_version_that_another_process_sets_is_noticed_within_about_a_second(
     tmp_path: Path,
+    house: House,
 ):
     heard: Heard[str] = Heard()
     clock = FakeClock()
-    async with opened(tmp_path) as serving, opened(tmp_path) as command_line:
+    async with house.opened(tmp_path) as serving, house.opened(tmp_path) as command_line:
         await command_line.set("token", VALUE, by=BY, bind=[USE])
         serving.subscribe(heard.hear)
         following = asyncio.create_task(serving.follow(clock))
@@ -311,8 +331,8 @@ async def test_a_version_that_another_process_sets_is_noticed_within_about_a_sec
     assert heard == ["token", "token"]
 
 
-async def test_two_processes_that_set_one_secret_make_two_versions(tmp_path: Path):
-    async with opened(tmp_path) as one, opened(tmp_path) as two:
+async def test_two_processes_that_set_one_secret_make_two_versions(tmp_path: Path, house: House):
+    async with house.opened(tmp_path) as one, house.opened(tmp_path) as two:
         versions = await asyncio.gather(
             *(each.set("token", f"value-{n}", by=BY) for n in range(10) for each in (one, two))
         )

@@ -154,6 +154,7 @@ async def test_nobody_there_is_said_and_shows_no_password():
         await Postgres(dsn).fetch("SELECT 1")
 
 
+@pytest.mark.requirement("registry:postgres:deadline")
 async def test_a_pool_that_is_used_up_says_so_in_time(dsn: str):
     async with opened(dsn) as patient, opened(dsn, seconds=SHORT, most=2) as postgres:
         await patient.statement(TABLE)
@@ -178,6 +179,7 @@ async def test_a_pool_that_is_used_up_says_so_in_time(dsn: str):
         assert await count(postgres) == 1
 
 
+@pytest.mark.requirement("registry:postgres:deadline")
 async def test_a_statement_that_hangs_ends_in_time(dsn: str):
     """The server itself ends it, so that nothing of it can happen later."""
     async with opened(dsn) as holder, opened(dsn, seconds=SHORT) as postgres:
@@ -199,6 +201,7 @@ async def idle(postgres: Postgres) -> bool:
     return not row[0]
 
 
+@pytest.mark.requirement("registry:postgres:deadline")
 async def test_a_server_that_hangs_costs_each_question_its_deadline(cluster: Cluster):
     async with opened(cluster.dsn(), seconds=SHORT) as postgres:
         await postgres.statement(TABLE)
@@ -225,6 +228,7 @@ async def answered(postgres: Postgres) -> bool:
         return False
 
 
+@pytest.mark.requirement("registry:postgres:deadline")
 async def test_a_killed_server_is_said_at_once_and_found_again(cluster: Cluster):
     async with opened(cluster.dsn()) as postgres:
         await postgres.statement(TABLE)
@@ -245,6 +249,7 @@ async def asked_for_long(postgres: Postgres) -> bool:
     return len(await postgres.fetch(query)) > 1  # this one is the other
 
 
+@pytest.mark.requirement("registry:postgres:deadline")
 async def test_a_full_disk_refuses_a_write_and_nothing_else(cluster: Cluster):
     """The system refuses the server's process every byte of a file beyond the log's size."""
     async with opened(cluster.dsn(), most=1) as postgres:
@@ -261,6 +266,7 @@ async def test_a_full_disk_refuses_a_write_and_nothing_else(cluster: Cluster):
         assert await count(postgres) == 10_000
 
 
+@pytest.mark.requirement("registry:postgres:deadline")
 async def test_whoever_is_cancelled_leaves_no_question_behind(dsn: str):
     async with opened(dsn) as postgres:
         asking = asyncio.create_task(postgres.fetch("SELECT pg_sleep(60)"))
@@ -281,6 +287,7 @@ async def form(postgres: Postgres) -> int:
     return int(row[0])
 
 
+@pytest.mark.requirement("registry:postgres:forms")
 async def test_forms_go_forward_and_never_back(postgres: Postgres):
     await postgres.migrate("things", FORMS[:1])
     await postgres.statement("INSERT INTO t VALUES (1)")
@@ -291,6 +298,7 @@ async def test_forms_go_forward_and_never_back(postgres: Postgres):
     assert await count(postgres) == 1
 
 
+@pytest.mark.requirement("registry:postgres:forms")
 async def test_one_form_apart_serves_and_a_newer_one_is_refused(postgres: Postgres):
     await postgres.migrate("things", FORMS)
     await postgres.migrate("things", FORMS[:2])
@@ -299,6 +307,7 @@ async def test_one_form_apart_serves_and_a_newer_one_is_refused(postgres: Postgr
         await postgres.migrate("things", FORMS[:1])
 
 
+@pytest.mark.requirement("registry:postgres:forms")
 async def test_a_form_that_fails_leaves_the_older_one(postgres: Postgres):
     await postgres.migrate("things", FORMS[:1])
     with pytest.raises(StoreUnavailable):
@@ -322,6 +331,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.requirement("registry:postgres:forms")
 async def test_forms_made_by_two_processes_at_once_are_made_once(dsn: str):
     """Neither form could be made twice."""
     command = (sys.executable, "-c", PROCESS, dsn, *FORMS)

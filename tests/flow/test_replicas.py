@@ -108,6 +108,29 @@ async def test_each_replica_is_a_node_of_its_own_name(made: Replicas):
     await until(gone)
 
 
+@pytest.mark.requirement("loading:replicas")
+async def test_a_replica_with_other_files_says_so_and_undoes_nothing(
+    made: Replicas, tmp_path: Path
+):
+    for name, server in (("a", "x"), ("b", "y")):
+        (tmp_path / f"{name}.d").mkdir()
+        (tmp_path / f"{name}.d" / "one.toml").write_text(record(server), encoding="utf-8")
+    a = await made.start("a", "--registry-dir", str(tmp_path / "a.d"))
+    b = await made.start("b", "--registry-dir", str(tmp_path / "b.d"))
+    health = (await b.ask("GET", "/healthz"))[1]
+    assert health["status"] == "degraded"
+    assert "'b' are not those that replica 'a' loaded" in health["reasons"]["files_differ"]
+    assert (await b.ask("GET", "/readyz"))[0] == 200
+    assert await served_by(b, a.admin) == ["x"]
+    (tmp_path / "b.d" / "one.toml").write_text(record("x"), encoding="utf-8")
+
+    async def is_well() -> bool:
+        return (await b.ask("GET", "/healthz"))[1]["reasons"] == {}
+
+    await until(is_well)
+    assert await served_by(a, a.admin) == ["x"]
+
+
 # --- behind one address
 
 

@@ -37,8 +37,9 @@ ANYTHING = NodeRules()
 class Registry:
     """A registry that is served alone, without a node of its own."""
 
-    def __init__(self, service: RegistryService) -> None:
+    def __init__(self, service: RegistryService, store: MemoryStore) -> None:
         self.service = service
+        self.store = store
         self.tokens = make_tokens()
         routes = [
             *registry_routes(service, clock=SYSTEM_CLOCK),
@@ -66,8 +67,9 @@ class Registry:
 
 @pytest.fixture
 async def registry() -> AsyncIterator[Registry]:
-    async with open_registry(MemoryStore()) as service:
-        registry = Registry(service)
+    store = MemoryStore()
+    async with open_registry(store) as service:
+        registry = Registry(service, store)
         await registry.put(
             "task",
             "t",
@@ -140,6 +142,21 @@ async def test_records_from_elsewhere_start_and_read_nothing_unless_the_node_say
     rules = NodeRules(executables=("*",), variables=("MINE",))
     async with registry.node(environ={"MINE": "my own"}, rules=rules) as bridge:
         assert ECHO in (await bridge.session(task="t").tools()).names
+
+
+@pytest.mark.requirement("sync:implausible")
+async def test_a_node_serves_on_when_its_registry_is_emptied_until_it_is_told_to_take_that(
+    registry: Registry,
+):
+    await registry.server_a("*")
+    async with registry.node(rules=ANYTHING) as bridge:
+        session = bridge.session(task="t")
+        registry.store.become(MemoryStore())
+        await registry.service.catch_up()
+        await until(lambda: "restart this node" in (bridge.problem or ""))
+        succeeded(await session.call(ECHO, {"text": "still here"}))
+        await bridge.accept_registry()
+        failed(await session.call(ECHO, {"text": "gone"}), "mcp_invalid_arguments")
 
 
 async def test_a_node_serves_on_when_its_registry_is_gone(registry: Registry):

@@ -21,7 +21,6 @@ from bascule.audit.events import AccessRefused
 from bascule.audit.figures import RecentFigures
 from bascule.audit.log_lines import say_approval, say_refused
 from bascule.audit.metrics import Metrics
-from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.audit.trail import LedgerTrail
 from bascule.auth.links import Links
 from bascule.clock import SYSTEM_CLOCK
@@ -40,6 +39,9 @@ from bascule.control.web.page import page_routes
 from bascule.doors.health import health_routes
 from bascule.policy.compose import admitted
 from bascule.wire.api.health import Health
+
+#: What is wrong with the PostgreSQL that replicas share, or between them, and not with one alone.
+_SHARED_TROUBLES = frozenset({"registry_unwritable", "ledger_behind", "files_differ"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,23 +64,27 @@ class ControlPlane:
         say_refused(event)
 
     def troubles(self) -> dict[str, str]:
-        """Say what cannot be written now, by code."""
+        """Say what cannot be written now, or does not count, by code."""
         registry, kept = self.stores.service.refusal, self.stores.kept
         found: dict[str, str | None] = {
             "registry_unwritable": registry and f"the registry cannot be written to: {registry}",
             "ledger_unwritable": kept and kept.trouble,
+            "ledger_behind": kept and kept.degraded,
+            "files_differ": self.stores.files.trouble,
         }
+        if found["ledger_unwritable"] is not None:
+            del found["ledger_behind"]  # it says so already
         return {code: words for code, words in found.items() if words is not None}
 
     def unready(self) -> str | None:
         """Say why somebody else should be asked, if so.
 
-        A PostgreSQL that is away is away for all who share it: they serve on without it.
+        A PostgreSQL that is away is away for all who share it: they serve on without it. Files that
+        do not count are no reason: those of another replica do.
         """
-        troubles = self.troubles()
-        if self.stores.shared is not None:
-            troubles.pop("registry_unwritable", None)
-        return "; ".join(troubles.values()) or None
+        borne = frozenset[str]() if self.stores.shared is None else _SHARED_TROUBLES
+        found = (words for code, words in self.troubles().items() if code not in borne)
+        return "; ".join(found) or None
 
 
 @contextmanager
@@ -154,7 +160,7 @@ def plane_routes(
         *page_routes(),
         *([] if stores.secrets is None else secret_routes(stores.secrets)),
         *_approval_routes(stores),
-        *audit_routes(LedgerTrail(kept) if isinstance(kept, SqliteLedger) else None, clock=clock),
+        *audit_routes(None if kept is None else LedgerTrail(kept), clock=clock),
         *overview_routes(_watched(stores), plane.figures, clock=clock, versions=versions),
         *plane.live.routes(),
     ]

@@ -14,11 +14,12 @@ from bascule.audit.postgres_ledger import PostgresLedger
 from bascule.auth.postgres_token_store import open_shared_tokens
 from bascule.auth.tokens import Note, Tokens
 from bascule.control.envelope import OuterKey
+from bascule.control.postgres_secret_store import open_shared_secrets
 from bascule.control.registry.postgres_duties import PostgresDuties
 from bascule.control.registry.postgres_reports import PostgresReports
 from bascule.control.registry.postgres_store import PostgresStore
 from bascule.control.registry.service import RegistryService, open_registry
-from bascule.control.secrets import Secrets, open_secrets
+from bascule.control.secrets import Secrets
 from bascule.db.postgres import Postgres
 from bascule.model.snapshot import Snapshot
 
@@ -64,5 +65,5 @@ class PostgresBacking:
     def secrets(
         self, key: OuterKey | None, note: Note, records: Callable[[], Snapshot]
     ) -> AbstractAsyncContextManager[Secrets]:
-        """Open the secrets."""
-        return open_secrets(self._data, key=key, note=note, records=records)
+        """Open the secrets that replicas share, under the key that they share."""
+        return open_shared_secrets(self.shared, self._data, key=key, note=note, records=records)

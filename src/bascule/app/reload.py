@@ -1,6 +1,7 @@
 """When files of records are loaded: at start, on a change, on a signal, now and then, when asked.
 
-The registry's ``Loader`` reads all sources, so that every load is one revision at most.
+The registry's ``Loader`` reads all sources, so that every load is one revision at most; of several
+replicas, ``FileTurns`` lets those load whose files count.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from bascule.app.settings import Settings
 from bascule.asgi.guard import GuardedRoute, route
 from bascule.asgi.json import json_response
 from bascule.asgi.parameters import flag
-from bascule.clock import Clock
+from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.control.registry.copies import FileTurns
 from bascule.control.registry.loader import Loader
-from bascule.control.registry.service import RegistryService, Written
+from bascule.control.registry.service import RegistryService
+from bascule.control.registry.written import Written
 from bascule.errors import BasculeError
 from bascule.files.watch import changes
 from bascule.wire.api.addresses import RESCAN
@@ -38,17 +41,24 @@ class Reloading:
         settings: Settings,
         demo: Path | None,
         tell: Callable[[Sequence[str]], None],
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._service = service
         self._loader = loader_of(service, settings, demo)
+        self._turns = FileTurns(self._loader, service.duties, clock)
         self._tell = tell
         self._said: tuple[str, ...] = ()
         #: What the last load left out, and why.
         self.problems: tuple[str, ...] = ()
 
+    @property
+    def trouble(self) -> str | None:
+        """Say why this replica's files do not count now, if so, and what to do."""
+        return self._turns.trouble
+
     async def start(self) -> None:
         """Load for the first time; raise InvalidRecord when the process should not start."""
-        self._say(self._heard(await self._loader.load()))
+        self._say(self._heard(await self._turns.load()))
 
     async def on_order(self, ordered: asyncio.Event) -> None:
         """Load whenever the event is set, until cancelled; what is wrong is told each time."""
@@ -82,8 +92,10 @@ class Reloading:
     async def _rescan(self, request: Request) -> Response:
         """Load the files of records now, or with ``dry_run`` say what that would change."""
         dry_run = flag(request, "dry_run")
-        written = await self._loader.load(dry_run=dry_run)
-        if not dry_run:
+        if dry_run:
+            written = await self._loader.load(dry_run=True)
+        else:
+            written = await self._turns.load()
             self.problems = written.problems
         diff = await self._service.diff_of(written)
         answer = Rescanned(
@@ -98,7 +110,7 @@ class Reloading:
     async def _load(self) -> None:
         """Load; a load that fails leaves the registry as it is, and is tried again some time."""
         try:
-            written = await self._loader.load()
+            written = await self._turns.load()
         except BasculeError as error:
             self.problems = (str(error),)
             self._say(self.problems)

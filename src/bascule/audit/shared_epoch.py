@@ -31,6 +31,8 @@ _PARTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "database": ("(SELECT oid::text FROM pg_database WHERE datname = current_database())", ()),
     "table": ("'ledger_epochs'::regclass::oid::text", ()),
 }
+#: What a role must be allowed to call so that no failover goes unnoticed.
+FUNCTIONS = tuple(function for _, functions in _PARTS.values() for function in functions)
 _LAST = "SELECT id, identity FROM ledger_epochs ORDER BY number DESC LIMIT 1"
 
 

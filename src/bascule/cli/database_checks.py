@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from bascule.app.postgres_tables import FORMS
 from bascule.app.settings_tables import StoreSettings
+from bascule.audit.shared_epoch import FUNCTIONS
 from bascule.auth.server_key import HOW_TO_GIVE, KEY_NAME, fingerprint, given_key
 from bascule.cli.findings import Checker, Finding
 from bascule.clock import SYSTEM_CLOCK, Clock, rfc3339
@@ -28,8 +29,6 @@ from bascule.db.private_files import KeyUnusable
 _NEAR_SECONDS, _FAR_SECONDS = 1.0, 30.0
 _HEAR_SECONDS = 3.0
 _OLDEST = 140_000
-#: What tells whether the server failed over or was restored (the ledger's epoch).
-_TELLING = ("pg_control_system()", "pg_walfile_name(pg_lsn)", "pg_current_wal_lsn()")
 _KNOWN: Mapping[str, int] = {part: len(forms) for part, forms in FORMS.items()}
 _SURE = frozenset({"require", "verify-ca", "verify-full"})
 _VERIFIED = frozenset({"verify-ca", "verify-full"})
@@ -216,7 +215,7 @@ async def _privileges(postgres: Postgres) -> Finding:
             step = f"for {', '.join(refused[:3])}, which belongs to another user"
             mend = "connect as the user who made the tables, or make this one a member of it"
             raise StoreUnavailable("not its owner")
-        for function in _TELLING:
+        for function in FUNCTIONS:
             query = "SELECT has_function_privilege($1, 'EXECUTE')"
             if not await connection.fetchval(query, function):
                 untold.append(function)

@@ -5,20 +5,17 @@ A binding is signed under the outer key: a row that somebody else wrote into the
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from hmac import compare_digest
-from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from bascule.clock import Clock
-from bascule.control import secret_store as stored
 from bascule.control.envelope import NotOpened, OuterKey, new_key, rewrap, seal, unseal
 from bascule.control.secret_keys import Keys
-from bascule.control.secret_store import Binding, Head, Row
+from bascule.control.secret_tables import Binding, Head, Row, SecretStore, SecretTables
 from bascule.db.private_files import KeyUnusable
 from bascule.errors import SecretUnbound, SecretUnreadable
 from bascule.model.secret_use import SecretUse
@@ -40,119 +37,135 @@ class NewVersion(Struct, frozen=True):
 class SealedSecrets:
     """The secrets of a store under the keys of this process; each method is one transaction's."""
 
-    def __init__(self, path: Path, keys: Keys, clock: Clock) -> None:
+    def __init__(self, store: SecretStore, keys: Keys, clock: Clock) -> None:
         self.keys = keys
-        self._path = path
+        self._where, self._anew = store.where, store.anew
         self._clock = clock
 
     # --- keys
 
-    def check(self, connection: sqlite3.Connection) -> bool:
+    def check(self, tables: SecretTables) -> bool:
         """Raise KeyUnusable without the store's key; say whether a new one is not in its place."""
-        now = stored.head(connection)
-        if stored.count(connection):
+        now = tables.head()
+        if tables.count():
             self._key(now)
         else:
             self.keys.check()
         return self.keys.is_unfinished(now.key_id)
 
-    def finish(self, connection: sqlite3.Connection) -> None:
-        """Put the store's key in the key file's place, if it is still beside it."""
-        self.keys.finish(stored.head(connection).key_id)
+    def lacks_key(self, tables: SecretTables) -> bool:
+        """Say whether the store has no key yet, or one that is not here."""
+        key_id = tables.head().key_id
+        return key_id is None or self.keys.find(key_id) is None
 
-    def rekey(self, connection: sqlite3.Connection, new: OuterKey | None) -> None:
+    def claim(self, tables: SecretTables, *, alone: bool) -> None:
+        """Have a store that is shared begin with the key of this process; raise KeyUnusable.
+
+        Another that is in use is not replaced, though there be no secret yet.
+        """
+        now = tables.head()
+        if now.key_id is None or (alone and not tables.count()):
+            tables.advance(self.keys.first().id)
+        else:
+            self._key(now)
+
+    def finish(self, tables: SecretTables) -> None:
+        """Put the store's key in the key file's place, if it is still beside it."""
+        self.keys.finish(tables.head().key_id)
+
+    def rekey(self, tables: SecretTables, new: OuterKey | None) -> None:
         """Wrap every data key again: under a key that somebody gives, or under one for the file.
 
         That one is written beside the file before the commit.
         """
         key = new or new_key()
-        now, old = self._key_for_writing(connection)
-        after = stored.advance(connection, key.id)
-        for row in stored.rows(connection):
+        now, old = self._key_for_writing(tables)
+        after = tables.advance(key.id)
+        for row in tables.rows():
             places = now.place(row.name, row.version), after.place(row.name, row.version)
             with self._telling_which(row.name):
-                stored.put_wrapped(connection, row.name, rewrap(old, key, places, row.wrapped))
-        for bound in stored.bindings(connection):
+                tables.put_wrapped(row.name, rewrap(old, key, places, row.wrapped))
+        for bound in tables.bindings():
             if _is_signed(old, now, bound):  # others stay as void as they are
                 signature = _signature(key, after, bound.name, bound.use)
-                stored.put_binding(connection, replace(bound, signature=signature))
+                tables.put_binding(replace(bound, signature=signature))
         if new is None:
             self.keys.file.put_beside(key)
 
     def _key(self, now: Head) -> OuterKey:
         key = None if now.key_id is None else self.keys.find(now.key_id)
         if key is None:
-            raise KeyUnusable(self.keys.lack(self._path))
+            raise KeyUnusable(self.keys.lack(self._where, self._anew))
         return key
 
-    def _key_for_writing(self, connection: sqlite3.Connection) -> tuple[Head, OuterKey]:
+    def _key_for_writing(self, tables: SecretTables) -> tuple[Head, OuterKey]:
         """Return the key; the first secret of an empty store may bring another."""
-        self.finish(connection)
-        now = stored.head(connection)
-        if stored.count(connection):
+        self.finish(tables)
+        now = tables.head()
+        if tables.count():
             return now, self._key(now)
         key = self.keys.first()
-        return (now if key.id == now.key_id else stored.advance(connection, key.id)), key
+        return (now if key.id == now.key_id else tables.advance(key.id)), key
 
     # --- secrets
 
-    def put(self, connection: sqlite3.Connection, new: NewVersion) -> bool:
+    def put(self, tables: SecretTables, new: NewVersion) -> bool:
         """Keep a version; False if another process has taken its number."""
-        if stored.next_version(connection, new.name) != new.version:
+        if tables.next_version(new.name) != new.version:
             return False
-        now, key = self._key_for_writing(connection)
+        now, key = self._key_for_writing(tables)
         at = self._clock.now()
         envelope = seal(key, now.place(new.name, new.version), new.value)
         row = Row(new.name, new.version, at, at, new.by, envelope.wrapped, envelope.sealed)
-        stored.put(connection, row)
+        tables.put(row)
         for use in new.bind:
-            self.bind(connection, new.name, use, new.by)
+            self.bind(tables, new.name, use, new.by)
         return True
 
-    def bind(self, connection: sqlite3.Connection, name: str, use: SecretUse, by: str) -> bool:
+    def bind(self, tables: SecretTables, name: str, use: SecretUse, by: str) -> bool:
         """Bind a secret; False if there is none of that name."""
-        if stored.row(connection, name) is None:
+        if tables.row(name) is None:
             return False
-        now = stored.head(connection)
+        now = tables.head()
         signature = _signature(self._key(now), now, name, use)
         at = self._clock.now()
         bound = Binding(name, use.kind, use.id, use.digest, at, by, signature)
-        stored.put_binding(connection, bound)
+        tables.put_binding(bound)
         return True
 
-    def resolve(self, connection: sqlite3.Connection, name: str, use: SecretUse) -> str:
+    def resolve(self, tables: SecretTables, name: str, use: SecretUse) -> str:
         """Return the value for one that it is bound to; raise KeyError or SecretUnbound."""
-        if stored.row(connection, name) is None:
+        if tables.row(name) is None:
             raise KeyError(name)
-        bound = stored.binding(connection, name, use.kind, use.id)
-        if bound is None or bound.use != use or not self.holds(connection, bound):
+        bound = tables.binding(name, use.kind, use.id)
+        if bound is None or bound.use != use or not self.holds(tables, bound):
             raise SecretUnbound(
                 f"the secret {name!r} is not bound to the {use.kind} {use.id!r} as its record "
                 "stands; an administrator can bind it: bascule secrets bind "
                 f"{name} --{use.kind} {use.id}"
             )
-        return self.open(connection, name)
+        return self.open(tables, name)
 
-    def open(self, connection: sqlite3.Connection, name: str) -> str:
+    def open(self, tables: SecretTables, name: str) -> str:
         """Return the value; raise KeyError, or SecretUnreadable."""
-        row = stored.row(connection, name)
+        row = tables.row(name)
         if row is None:
             raise KeyError(name)
-        now = stored.head(connection)
+        now = tables.head()
         with self._telling_which(name):
             return unseal(self._key(now), now.place(name, row.version), row.envelope)
 
     def everything(
-        self, connection: sqlite3.Connection
+        self, tables: SecretTables
     ) -> tuple[tuple[Row, ...], tuple[tuple[Binding, bool], ...]]:
         """Return all secrets, sealed, and all bindings, with whether they hold."""
-        rows = tuple(stored.rows(connection))
-        bound = stored.bindings(connection)
-        return rows, tuple((one, self.holds(connection, one)) for one in bound)
+        rows = tuple(tables.rows())
+        bound = tables.bindings()
+        return rows, tuple((one, self.holds(tables, one)) for one in bound)
 
-    def holds(self, connection: sqlite3.Connection, bound: Binding) -> bool:
+    def holds(self, tables: SecretTables, bound: Binding) -> bool:
         """Say whether the holder of the key wrote a binding."""
-        now = stored.head(connection)
+        now = tables.head()
         return _is_signed(self._key(now), now, bound)
 
     @contextmanager
@@ -161,8 +174,8 @@ class SealedSecrets:
             yield
         except NotOpened:
             raise SecretUnreadable(
-                f"the secret {name!r} in {self._path} does not open: its row was changed, or comes "
-                f"from elsewhere; set it again: bascule secrets set {name}"
+                f"the secret {name!r} in {self._where} does not open: its row was changed, or "
+                f"comes from elsewhere; set it again: bascule secrets set {name}"
             ) from None
 
 

@@ -195,8 +195,8 @@ class Keys:
         self._known = self._given = new
         self.file.path.unlink(missing_ok=True)
 
-    def lack(self, store: Path) -> str:
-        """Say that the key of a store is not here, and what to do."""
+    def lack(self, store: str, anew: str) -> str:
+        """Say that the key of a store is not here, and what to do; ``anew`` where it is lost."""
         if self._given is not None:
             what = f"the key that was given is not the one of {store}"
         elif self.file.path.exists():
@@ -205,6 +205,6 @@ class Keys:
             what = f"{self.file.path}: is missing, and {store} cannot be opened without it"
         return (
             f"{what}; put the right one back from a backup, or give it: bascule up "
-            f"{DESCRIPTOR_OPTION} N, or {VARIABLE}. If it is lost, so are the secrets: move "
-            f"{store} away and set them again"
+            f"{DESCRIPTOR_OPTION} N, or {VARIABLE}. If it is lost, so are the secrets: {anew} and "
+            "set them again"
         )

@@ -1,27 +1,26 @@
 """Sealed secrets in a file of their own, beside the registry: ``secrets.db``.
 
-Of a secret the newest version is kept, and of one that was removed its last number, so that no
-number comes again. What is deleted is overwritten. ``bascule.db.sqlite`` runs each function on a
-connection as one transaction.
+What is deleted is overwritten.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from msgspec import Struct
 from msgspec.structs import astuple
 
 from bascule.auth.file_state import FileState, Stamp
-from bascule.control.envelope import Envelope, Place
+from bascule.clock import Clock
+from bascule.control.secret_tables import Binding, Head, Row, SecretTables
 from bascule.db.sqlite import Commit, Database, Migration, plain_commit
-from bascule.model.secret_use import SecretUse, UserKind
+from bascule.model.secret_use import UserKind
 
 T = TypeVar("T")
 FILE_NAME = "secrets.db"
+POLL_SECONDS = 1.0
 MIGRATIONS: tuple[Migration, ...] = (
     (
         # ``key_id`` is of the outer key, and none before the first secret.
@@ -46,81 +45,46 @@ MIGRATIONS: tuple[Migration, ...] = (
 )
 
 
-class Head(Struct, frozen=True):
-    """Which store it is, how often its outer key was changed, and which key it has now."""
-
-    store_id: str
-    epoch: int
-    key_id: str | None
-
-    def place(self, name: str, version: int) -> Place:
-        """Return where an envelope of this store belongs."""
-        return Place(self.store_id, self.epoch, name, version)
-
-
-class Row(Struct, frozen=True):
-    """A secret as it is kept."""
-
-    name: str
-    version: int
-    made_at: float
-    changed_at: float
-    changed_by: str
-    wrapped: bytes
-    sealed: bytes
-
-    @property
-    def envelope(self) -> Envelope:
-        """Return what is sealed."""
-        return Envelope(self.wrapped, self.sealed)
-
-
-class Binding(Struct, frozen=True):
-    """Who may be given a secret, by whose word; ``signature`` is the outer key's."""
-
-    name: str
-    kind: UserKind
-    id: str
-    digest: str
-    bound_at: float
-    bound_by: str
-    signature: bytes
-
-    @property
-    def use(self) -> SecretUse:
-        """Return whom it is bound to, as its record stood then."""
-        return SecretUse(self.kind, self.id, self.digest)
-
-
 _ROWS = f"SELECT {', '.join(Row.__struct_fields__)} FROM secrets"  # noqa: S608 - a constant
 _BINDINGS = f"SELECT {', '.join(Binding.__struct_fields__)} FROM bindings"  # noqa: S608 - a constant
 
 
-class SecretStore:
-    """One ``secrets.db``. ``open`` it before use."""
+class SqliteSecretStore:
+    """A ``SecretStore`` in one ``secrets.db``. ``open`` it before use."""
+
+    shared = False
 
     def __init__(self, path: Path, *, commit: Commit = plain_commit) -> None:
-        self.path = path
+        self.where = str(path)
+        self.anew = f"move {path} away"
         self._database = Database(path, commit=commit)
         self._files = FileState([str(path), f"{path}-wal"])
 
-    async def open(self) -> SecretStore:
+    async def open(self) -> SqliteSecretStore:
         """Open the file, or make it, readable by its owner alone."""
         await self._database.open(MIGRATIONS)
         return self
 
-    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def write(self, work: Callable[[SecretTables], T]) -> T:
         """Run a whole transaction; what it deletes is overwritten."""
 
         def thorough(connection: sqlite3.Connection) -> T:
             connection.execute("PRAGMA secure_delete = ON").fetchall()
-            return work(connection)
+            return work(SqliteTables(connection))
 
         return await self._database.write(thorough)
 
-    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run several queries over one snapshot."""
-        return await self._database.read(work)
+    async def read(self, work: Callable[[SecretTables], T]) -> T:
+        """Look at one state of the file."""
+        return await self._database.read(lambda connection: work(SqliteTables(connection)))
+
+    async def has_moved(self) -> bool:
+        """Say no: every look is at the file."""
+        return False
+
+    async def others(self) -> int:
+        """Return 0: whoever has the file has its key's file too."""
+        return 0
 
     async def forget_log(self) -> None:
         """Empty the write-ahead log, which has what was overwritten; others may keep it busy."""
@@ -130,94 +94,87 @@ class SecretStore:
         """Return what changes with every write, by whatever process; None while that is unsure."""
         return self._files.stamp()
 
+    async def pause(self, seen: object, clock: Clock) -> None:
+        """Wait a second."""
+        await clock.sleep(POLL_SECONDS)
+
     async def close(self) -> None:
         """Let go of the file."""
         await self._database.close()
         self._files.close()
 
 
-def head(connection: sqlite3.Connection) -> Head:
-    return Head(*connection.execute("SELECT store_id, epoch, key_id FROM meta").fetchone())
+class SqliteTables:
+    """The tables of the file, over a connection in a transaction."""
 
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
 
-def advance(connection: sqlite3.Connection, key_id: str) -> Head:
-    """Begin the next epoch, with this outer key."""
-    connection.execute("UPDATE meta SET epoch = epoch + 1, key_id = ?", (key_id,))
-    return head(connection)
+    def head(self) -> Head:
+        query = "SELECT store_id, epoch, key_id FROM meta"
+        return Head(*self._connection.execute(query).fetchone())
 
+    def advance(self, key_id: str) -> Head:
+        """Begin the next epoch, with this outer key."""
+        self._connection.execute("UPDATE meta SET epoch = epoch + 1, key_id = ?", (key_id,))
+        return self.head()
 
-def count(connection: sqlite3.Connection) -> int:
-    [number] = connection.execute("SELECT count(*) FROM secrets").fetchone()
-    return int(number)
+    def count(self) -> int:
+        [number] = self._connection.execute("SELECT count(*) FROM secrets").fetchone()
+        return int(number)
 
+    def rows(self) -> Iterator[Row]:
+        """Yield all secrets, by name."""
+        return (Row(*row) for row in self._connection.execute(f"{_ROWS} ORDER BY name").fetchall())
 
-def rows(connection: sqlite3.Connection) -> Iterator[Row]:
-    """Yield all secrets, by name."""
-    return (Row(*row) for row in connection.execute(f"{_ROWS} ORDER BY name").fetchall())
+    def row(self, name: str) -> Row | None:
+        found = self._connection.execute(f"{_ROWS} WHERE name = ?", (name,)).fetchone()
+        return None if found is None else Row(*found)
 
+    def bindings(self) -> Iterator[Binding]:
+        """Yield all bindings, by name, kind and id."""
+        found = self._connection.execute(f"{_BINDINGS} ORDER BY name, kind, id").fetchall()
+        return (Binding(*row) for row in found)
 
-def row(connection: sqlite3.Connection, name: str) -> Row | None:
-    found = connection.execute(f"{_ROWS} WHERE name = ?", (name,)).fetchone()
-    return None if found is None else Row(*found)
+    def binding(self, name: str, kind: UserKind, user: str) -> Binding | None:
+        query = f"{_BINDINGS} WHERE name = ? AND kind = ? AND id = ?"
+        found = self._connection.execute(query, (name, kind, user)).fetchone()
+        return None if found is None else Binding(*found)
 
+    def next_version(self, name: str) -> int:
+        """Return the number of the next version; one that was removed goes on where it ended."""
+        both = "SELECT * FROM removed UNION SELECT name, version FROM secrets"
+        query = f"SELECT coalesce(max(version), 0) + 1 FROM ({both}) WHERE name = ?"  # noqa: S608 - a constant
+        [version] = self._connection.execute(query, (name,)).fetchone()
+        return int(version)
 
-def bindings(connection: sqlite3.Connection) -> Iterator[Binding]:
-    """Yield all bindings, by name, kind and id."""
-    found = connection.execute(f"{_BINDINGS} ORDER BY name, kind, id").fetchall()
-    return (Binding(*row) for row in found)
+    def put(self, new: Row) -> None:
+        """Keep a version in the place of the one before; bindings stay."""
+        self._connection.execute(
+            "INSERT INTO secrets VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET "
+            "version = excluded.version, changed_at = excluded.changed_at, "
+            "changed_by = excluded.changed_by, wrapped = excluded.wrapped, "
+            "sealed = excluded.sealed",
+            astuple(new),
+        )
 
+    def put_wrapped(self, name: str, wrapped: bytes) -> None:
+        """Keep a data key that was wrapped again."""
+        self._connection.execute("UPDATE secrets SET wrapped = ? WHERE name = ?", (wrapped, name))
 
-def binding(connection: sqlite3.Connection, name: str, kind: UserKind, user: str) -> Binding | None:
-    query = f"{_BINDINGS} WHERE name = ? AND kind = ? AND id = ?"
-    found = connection.execute(query, (name, kind, user)).fetchone()
-    return None if found is None else Binding(*found)
+    def put_binding(self, new: Binding) -> None:
+        self._connection.execute(
+            "INSERT OR REPLACE INTO bindings VALUES (?, ?, ?, ?, ?, ?, ?)", astuple(new)
+        )
 
+    def remove_binding(self, name: str, kind: UserKind, user: str) -> bool:
+        query = "DELETE FROM bindings WHERE name = ? AND kind = ? AND id = ?"
+        return self._connection.execute(query, (name, kind, user)).rowcount > 0
 
-def next_version(connection: sqlite3.Connection, name: str) -> int:
-    """Return the number of the next version; one that was removed goes on where it ended."""
-    both = "SELECT * FROM removed UNION SELECT name, version FROM secrets"
-    query = f"SELECT coalesce(max(version), 0) + 1 FROM ({both}) WHERE name = ?"  # noqa: S608 - a constant
-    [version] = connection.execute(query, (name,)).fetchone()
-    return int(version)
-
-
-def put(connection: sqlite3.Connection, new: Row) -> None:
-    """Keep a version in the place of the one before; bindings stay."""
-    connection.execute(
-        "INSERT INTO secrets VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET "
-        "version = excluded.version, changed_at = excluded.changed_at, "
-        "changed_by = excluded.changed_by, wrapped = excluded.wrapped, sealed = excluded.sealed",
-        astuple(new),
-    )
-
-
-def put_wrapped(connection: sqlite3.Connection, name: str, wrapped: bytes) -> None:
-    """Keep a data key that was wrapped again."""
-    connection.execute("UPDATE secrets SET wrapped = ? WHERE name = ?", (wrapped, name))
-
-
-def put_binding(connection: sqlite3.Connection, new: Binding) -> None:
-    connection.execute("INSERT OR REPLACE INTO bindings VALUES (?, ?, ?, ?, ?, ?, ?)", astuple(new))
-
-
-def remove_binding(connection: sqlite3.Connection, name: str, kind: UserKind, user: str) -> bool:
-    query = "DELETE FROM bindings WHERE name = ? AND kind = ? AND id = ?"
-    return connection.execute(query, (name, kind, user)).rowcount > 0
-
-
-def remove(connection: sqlite3.Connection, name: str) -> bool:
-    """Forget a secret and its bindings, but for the number of its last version."""
-    connection.execute(
-        "INSERT OR REPLACE INTO removed SELECT name, version FROM secrets WHERE name = ?", (name,)
-    )
-    return connection.execute("DELETE FROM secrets WHERE name = ?", (name,)).rowcount > 0
-
-
-def marks(connection: sqlite3.Connection) -> Mapping[str, object]:
-    """Return for each secret what is another once its value or its bindings are."""
-    found: dict[str, list[object]] = {
-        name: [version] for name, version in connection.execute("SELECT name, version FROM secrets")
-    }
-    for bound in bindings(connection):
-        found.setdefault(bound.name, []).append(bound.use)
-    return found
+    def remove(self, name: str) -> bool:
+        """Forget a secret and its bindings, but for the number of its last version."""
+        self._connection.execute(
+            "INSERT OR REPLACE INTO removed SELECT name, version FROM secrets WHERE name = ?",
+            (name,),
+        )
+        return self._connection.execute("DELETE FROM secrets WHERE name = ?", (name,)).rowcount > 0

@@ -13,31 +13,42 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Required, TypedDict
 
 from bascule.audit.events import Act, SecretAction, SecretChanged
-from bascule.auth.file_state import Stamp
 from bascule.auth.token_store import refuse_open_folder
 from bascule.auth.tokens import Note
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.control import secret_store as stored
 from bascule.control.envelope import OuterKey
 from bascule.control.sealed_secrets import NewVersion, SealedSecrets
 from bascule.control.sealing import SecretSealer
 from bascule.control.secret_keys import KEY_NAME, KeyFile, Keys, key_of_environment
 from bascule.control.secret_listing import listed, use_in
-from bascule.control.secret_store import FILE_NAME, SecretStore
+from bascule.control.secret_store import FILE_NAME, SqliteSecretStore
+from bascule.control.secret_tables import SecretStore, marks
 from bascule.db.errors import StoreUnavailable
 from bascule.db.private_files import KeyUnusable
-from bascule.errors import SecretUnreadable, refuse_any
+from bascule.errors import SecretUnbound, SecretUnreadable, refuse_any
 from bascule.model.reference import is_secret_name
 from bascule.model.secret_use import SecretUse, UserKind
 from bascule.model.snapshot import Snapshot
 from bascule.wire.api.secrets import SecretShown
 
 MAX_VALUE_BYTES = 64 * 1024
-POLL_SECONDS = 1.0
 #: What is said of a secret's name where all of them are meant.
 ALL_NAMES = "*"
+_OTHERS_RUN = (
+    "other replicas run ({}) with the key that the secrets have now, and would open none under "
+    "another: stop them, change the key, give them the new one, and start them again"
+)
+
+
+class SecretParts(TypedDict, total=False):
+    """What secrets are made with."""
+
+    note: Required[Note]
+    records: Callable[[], Snapshot]
+    clock: Clock
 
 
 class Secrets:
@@ -57,7 +68,7 @@ class Secrets:
     ) -> None:
         self._store = store
         self._keys = keys
-        self._sealed = SealedSecrets(store.path, keys, clock)
+        self._sealed = SealedSecrets(store, keys, clock)
         self._note = note
         #: The records of those who may be given secrets, as they stand.
         self.records = records
@@ -82,9 +93,12 @@ class Secrets:
 
     async def start(self) -> None:
         """Raise KeyUnusable without the store's key; finish a change of keys that was cut off."""
+        if self._store.shared and await self._store.read(self._sealed.lacks_key):
+            alone = not await self._store.others()
+            await self._store.write(partial(self._sealed.claim, alone=alone))
         if await self._store.read(self._sealed.check):
             await self._store.write(self._sealed.finish)
-        self._told = await self._store.read(stored.marks)
+        self._told = await self._store.read(marks)
 
     # --- writing
 
@@ -96,7 +110,8 @@ class Secrets:
         refuse_any([*name_problems(name), *_value_problems(value)])
         async with self._changing():
             while True:  # once, unless another process sets it between the note and the write
-                version = await self._store.read(partial(stored.next_version, name=name))
+                await self._store.has_moved()
+                version = await self._store.read(lambda tables: tables.next_version(name))
                 new = NewVersion(name, version, value, by, bind)
                 await self._noted("set", name, by, version=version)
                 for use in bind:
@@ -117,23 +132,26 @@ class Secrets:
         await self._refuse_unknown(name)
         async with self._changing():
             await self._noted("unbound", name, by, use=SecretUse(kind, user, ""))
-            remove = partial(stored.remove_binding, name=name, kind=kind, user=user)
-            return await self._store.write(remove)
+            return await self._store.write(lambda one: one.remove_binding(name, kind, user))
 
     async def remove(self, name: str, *, by: str) -> None:
         """Forget a secret and its bindings; raise KeyError."""
         await self._refuse_unknown(name)
         async with self._changing():
             await self._noted("removed", name, by)
-            await self._store.write(partial(stored.remove, name=name))
+            await self._store.write(lambda tables: tables.remove(name))
 
     async def rekey(self, new: OuterKey | None = None, *, by: str) -> None:
         """Wrap every data key again, under another outer key; no value is touched.
 
         A key that is given stays with whoever gives it, and the key file goes. Without one a new
-        key is made, which takes the place of the one in the file.
+        key is made, which takes the place of the one in the file. Raise KeyUnusable where other
+        replicas run, which would not have it.
         """
         self._sealed.keys.refuse_change(new)
+        others = await self._store.others()
+        if others:
+            raise KeyUnusable(_OTHERS_RUN.format(others))
         async with self._changing():
             await self._noted("rekeyed", ALL_NAMES, by)
             await self._store.write(partial(self._sealed.rekey, new=new))
@@ -152,12 +170,20 @@ class Secrets:
         and SecretUnreadable if it cannot be opened.
         """
         try:
-            value = await self._store.read(partial(self._sealed.resolve, name=name, use=use))
-        except (KeyUnusable, StoreUnavailable) as error:
-            raise SecretUnreadable(str(error)) from None
+            value = await self._resolved(name, use)
+        except (KeyError, SecretUnbound):
+            if not await self._store.has_moved():
+                raise
+            value = await self._resolved(name, use)
         if value not in self.known_values:  # others compare it by identity
             self.known_values |= {value}
         return value
+
+    async def _resolved(self, name: str, use: SecretUse) -> str:
+        try:
+            return await self._store.read(partial(self._sealed.resolve, name=name, use=use))
+        except (KeyUnusable, StoreUnavailable) as error:
+            raise SecretUnreadable(str(error)) from None
 
     async def get(self, name: str, *, by: str) -> str:
         """Return a secret to the owner of the key; raise KeyError."""
@@ -167,6 +193,7 @@ class Secrets:
 
     async def listing(self) -> tuple[SecretShown, ...]:
         """Return what is shown of all secrets, by name; never a value."""
+        await self._store.has_moved()
         rows, bindings = await self._store.read(self._sealed.everything)
         return listed(rows, bindings, self.records())
 
@@ -197,14 +224,14 @@ class Secrets:
 
     async def follow(self, clock: Clock = SYSTEM_CLOCK) -> None:
         """Notice what other processes write, until cancelled."""
-        seen: Stamp | None = None
+        seen: object = None
         while True:
             stamp = self._store.state()
             if stamp is None or stamp != seen:
                 with suppress(StoreUnavailable):  # whoever needs a secret is told
                     await self._tell()
                     seen = stamp
-            await clock.sleep(POLL_SECONDS)
+            await self._store.pause(seen, clock)
 
     @asynccontextmanager
     async def _changing(self) -> AsyncGenerator[None]:
@@ -216,7 +243,7 @@ class Secrets:
 
     async def _tell(self) -> None:
         async with self._telling:
-            now = await self._store.read(stored.marks)
+            now = await self._store.read(marks)
             before, self._told = self._told, now
         for name in sorted(before.keys() | now.keys()):
             if before.get(name) != now.get(name):
@@ -242,7 +269,8 @@ class Secrets:
 
     async def _refuse_unknown(self, name: str) -> None:
         """Raise KeyError before anything is noted of a name that is none."""
-        if await self._store.read(partial(stored.row, name=name)) is None:
+        await self._store.has_moved()
+        if await self._store.read(lambda tables: tables.row(name)) is None:
             raise KeyError(name)
 
 
@@ -317,7 +345,7 @@ async def open_secrets(
     refuse_open_folder(data_dir)
     await asyncio.to_thread(data_dir.mkdir, mode=0o700, parents=True, exist_ok=True)
     keys = Keys(KeyFile(data_dir / KEY_NAME), key)
-    store = await SecretStore(data_dir / FILE_NAME).open()
+    store = await SqliteSecretStore(data_dir / FILE_NAME).open()
     try:
         secrets = Secrets(
             store, keys, note=note or _noting_in(data_dir), records=records, clock=clock

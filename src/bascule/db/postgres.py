@@ -154,7 +154,7 @@ class Postgres:
 
     async def answer(self, connection: Connection, work: Work[T], seconds: float) -> T:
         """Run a work on a connection of this database; whoever is answered has no trouble."""
-        with self._faults():
+        with self.faults():
             found = await ended(connection, work, seconds)
         self.trouble = None
         return found
@@ -164,7 +164,7 @@ class Postgres:
         pool = self._pool
         if pool is None:
             raise StoreUnavailable(f"{self.where} is not open")
-        with self._faults():
+        with self.faults():
             connection = await self._acquire(pool, seconds)
         try:
             yield connection
@@ -182,7 +182,7 @@ class Postgres:
             raise TimeoutError(why) from error
 
     @contextmanager
-    def _faults(self) -> Generator[None, None, None]:
+    def faults(self) -> Generator[None, None, None]:
         """Have all that the driver raises say what it means to whoever asked."""
         try:
             yield

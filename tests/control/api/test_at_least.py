@@ -86,7 +86,7 @@ async def test_a_replica_that_cannot_says_when_to_ask_again(replica: Replica, pa
     replica.store.away = True
     answer = await replica.desk.ask("GET", asking(path, 1))
     assert (answer.status, answer.code) == (503, "store_unavailable")
-    assert ("retry-after", "1") in [(key.lower(), value) for key, value in answer.headers]
+    assert "retry-after" in [key.lower() for key, _ in answer.headers]
     message = answer.json["error"]["message"]
     assert "revision 0, and 1 is not here yet: the database is away" in message
 

@@ -159,12 +159,11 @@ class PostgresPlace:
 
     async def restored(self, copied: Store) -> PostgresStore:
         """Return a copy as another store."""
-        restored, head = await self.empty(), await self.store.head()
-        database = self._databases[restored]
-        await self._overwrite(database, self._databases[copied])
+        restored = await self.empty()
+        await self._overwrite(self._databases[restored], self._databases[copied])
+        replaced = (await self.store.head()).store_id
         query = "UPDATE registry_head SET store_id = $1, predecessor = $2"
-        names = secrets.token_hex(8), head.store_id
-        await database.write(lambda connection: connection.execute(query, *names))
+        await self._databases[restored].statement(query, secrets.token_hex(8), replaced)
         return restored
 
     async def put(self, other: Store) -> None:

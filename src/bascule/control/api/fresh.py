@@ -19,13 +19,12 @@ from bascule.db.errors import StoreUnavailable
 NAME = "at_least"
 #: How long a read waits for its revision.
 CATCH_UP_SECONDS = 2.0
-_RETRY_SECONDS = 1
 
 
 async def at_least(request: Request, service: RegistryService) -> Request:
     """Wait until the revision that a read asks for is here; return the read without it.
 
-    Raise Refused, with the time after which to ask again, if it does not come.
+    Raise Refused if it does not come.
     """
     wanted = query.revision(request, NAME)
     if wanted is None:
@@ -51,6 +50,5 @@ async def _catch_up(service: RegistryService, wanted: int) -> None:
         raise Refused(
             StoreUnavailable.code,
             f"{NAME}: this replica has revision {here}, and {wanted} is not here yet{why}",
-            details={"parameter": NAME, "revision": here, "retry_after": _RETRY_SECONDS},
-            headers={"Retry-After": str(_RETRY_SECONDS)},
+            details={"parameter": NAME, "revision": here},
         )

@@ -17,12 +17,16 @@ Duty = Literal["compaction", "files", "forgetting"]
 
 
 class FileCopy(Struct, frozen=True, kw_only=True):
-    """What a replica's files said when it looked last, and when it loaded them, if ever."""
+    """What a replica's files said when it looked last.
+
+    ``load`` is the number of its own last load among those of all replicas, 0 if there was none:
+    clocks of several machines do not say what came first.
+    """
 
     replica: str
     digest: str
     seen_at: float
-    loaded_at: float | None = None
+    load: int = 0
 
 
 class Duties(Protocol):

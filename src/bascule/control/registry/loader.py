@@ -9,8 +9,9 @@ it defined before. Where two sources define one record, the first of them counts
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -18,8 +19,9 @@ from msgspec import Struct, field
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.registry.kinds import body_of
 from bascule.control.registry.plan import Draft, Namespaces
-from bascule.control.registry.service import RegistryService, Written
+from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Author, Key, Stored, View, Write
+from bascule.control.registry.written import Written
 from bascule.errors import InvalidRecord
 from bascule.files.memory import Memory
 from bascule.files.scan import Scan, scan_directory, scan_file
@@ -110,8 +112,7 @@ class Loader:
         """
         async with self._loading:
             reading = await asyncio.to_thread(self._read)
-            if self._strict and reading.problems:
-                raise InvalidRecord(reading.problems)
+            self._refuse(reading.problems)
             view = self._service.view
             if self._settled is not None and self._settled.still(reading, view):
                 return self._settled.written(view)
@@ -121,6 +122,25 @@ class Loader:
             settles = self._unopposed and not dry_run
             self._settled = _Settled(reading, written) if settles else None
             return written
+
+    async def digest(self) -> str:
+        """Read the files; return a name for what they say, the same for equal copies elsewhere.
+
+        Raise InvalidRecord as ``load`` does.
+        """
+        async with self._loading:
+            reading = await asyncio.to_thread(self._read)
+            self._refuse(reading.problems)
+            return await asyncio.to_thread(reading.digest)
+
+    def untouched(self) -> Written:
+        """Return what it is to load nothing of what was read last."""
+        view, said = self._service.view, self._reading
+        return Written(view.revision, None, view, view, (*said.warnings,), (*said.problems,))
+
+    def _refuse(self, problems: Sequence[str]) -> None:
+        if self._strict and problems:
+            raise InvalidRecord(problems)
 
     def _read(self) -> Reading:
         """Return what the files say: the very same as before while none of them changes."""
@@ -151,8 +171,7 @@ class Loader:
         ]
         problems += _drop_clashes(mine, view.planned(deletions))
         self._unopposed = len(mine) == len(reading.found)
-        if self._strict and problems:
-            raise InvalidRecord(problems)
+        self._refuse(problems)
         upserts = [
             Write(kind=kind, id=key, record=found.record, owner=found.owner)
             for (kind, key), found in sorted(mine.items(), key=lambda item: item[0])
@@ -199,6 +218,18 @@ class Reading:
         self.broken: set[str] = set()
         self.warnings: list[str] = []
         self.problems: list[str] = []
+        self._digest = ""
+
+    def digest(self) -> str:
+        """Return a name for all of it, wherever the files are; made once."""
+        if not self._digest:
+            found = hashlib.sha256()
+            for (kind, key), one in sorted(self.found.items(), key=lambda item: item[0]):
+                found.update(f"{kind} {key} {body_of(one.record)}\n".encode())
+            unused = (sorted(self.left_out), sorted(Path(path).name for path in self.broken))
+            found.update(repr(unused).encode())
+            self._digest = found.hexdigest()[:32]
+        return self._digest
 
     def add(self, source: Source, scan: Scan) -> None:
         """Take in what one source says, where no earlier one has spoken."""

@@ -6,7 +6,7 @@ without writing at all; ``service.py`` commits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -185,7 +185,16 @@ def records_of(data: JsonObject) -> list[KindData]:
     return found
 
 
-def refuse_owned(view: View, writes: Iterable[Write]) -> None:
+def planned(plan: Callable[[View], Draft], before: View, *, as_owner: bool) -> Draft:
+    """Return what is to be written, refused if need be."""
+    draft = plan(before)
+    if not as_owner:
+        _refuse_owned(before, draft.writes)
+    _refuse_conflicts(before, draft.writes)
+    return draft
+
+
+def _refuse_owned(view: View, writes: Iterable[Write]) -> None:
     """Raise OwnedByFile where a write would change what a file owns."""
     owned: list[tuple[Kind, str, str]] = [
         (stored.kind, stored.id, stored.owner)
@@ -196,7 +205,7 @@ def refuse_owned(view: View, writes: Iterable[Write]) -> None:
         raise OwnedByFile(owned)
 
 
-def refuse_conflicts(view: View, writes: Sequence[Write]) -> None:
+def _refuse_conflicts(view: View, writes: Sequence[Write]) -> None:
     """Raise InvalidRecord where a written server would claim another's tool namespace."""
     written = [write.record for write in writes if isinstance(write.record, ServerRecord)]
     if not written:

@@ -11,14 +11,14 @@ from bascule.db.postgres import Postgres
 FORMS = (
     """CREATE TABLE file_copies (
         replica text PRIMARY KEY, digest text NOT NULL, seen_at double precision NOT NULL,
-        loaded_at double precision
+        load bigint NOT NULL
     )""",
 )
 #: After this long nobody asks what a replica said.
 _KEPT_SECONDS = 30 * 86_400.0
-_COPIES = "SELECT replica, digest, seen_at, loaded_at FROM file_copies ORDER BY replica"
+_COPIES = "SELECT replica, digest, seen_at, load FROM file_copies ORDER BY replica"
 _COPY = """INSERT INTO file_copies VALUES ($1, $2, $3, $4) ON CONFLICT (replica) DO UPDATE SET
-    digest = excluded.digest, seen_at = excluded.seen_at, loaded_at = excluded.loaded_at"""
+    digest = excluded.digest, seen_at = excluded.seen_at, load = excluded.load"""
 
 
 class PostgresDuties:
@@ -41,15 +41,15 @@ class PostgresDuties:
         """Return what replicas said last."""
         rows = await self._postgres.read(lambda connection: connection.fetch(_COPIES))
         return tuple(
-            FileCopy(replica=replica, digest=digest, seen_at=seen_at, loaded_at=loaded_at)
-            for replica, digest, seen_at, loaded_at in rows
+            FileCopy(replica=replica, digest=digest, seen_at=seen_at, load=load)
+            for replica, digest, seen_at, load in rows
         )
 
     async def keep_copy(self, copy: FileCopy) -> None:
         """Keep what this replica says, and forget whoever said nothing for very long."""
 
         async def work(connection: Connection) -> None:
-            row = (copy.replica, copy.digest, copy.seen_at, copy.loaded_at)
+            row = (copy.replica, copy.digest, copy.seen_at, copy.load)
             await connection.execute(_COPY, *row)
             old = copy.seen_at - _KEPT_SECONDS
             await connection.execute("DELETE FROM file_copies WHERE seen_at < $1", old)

@@ -47,8 +47,7 @@ from bascule.control.registry.plan import (
     KindData,
     draft_import,
     draft_of,
-    refuse_conflicts,
-    refuse_owned,
+    planned,
 )
 from bascule.control.registry.standing import Standing
 from bascule.control.registry.status import CombinedStatus
@@ -76,6 +75,8 @@ from bascule.wire.api.history import RevisionDiff
 from bascule.wire.api.imports import ImportMode
 
 _ATTEMPTS = 50
+#: How long a write waits for those before it.
+_WAIT_SECONDS = 30.0
 Note: TypeAlias = Callable[[PolicyLoosened], Awaitable[None]]
 
 
@@ -295,7 +296,7 @@ class RegistryService:
         a large one is made beside the event loop. Without a write the store is not troubled.
         """
         attempt = partial(self._attempt, plan, by, as_owner=as_owner, dry_run=dry_run, size=size)
-        async with self._writing:
+        async with self._alone():
             for lost in range(_ATTEMPTS):
                 try:
                     async with self._turn(lost) as write:
@@ -303,6 +304,19 @@ class RegistryService:
                 except HeadMoved:
                     continue
         raise StoreUnavailable("the store is busy: other processes keep writing to it; try again")
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncGenerator[None, None]:
+        """Wait for this process's earlier writes, but not for ever: the store may hang."""
+        try:
+            async with asyncio.timeout(_WAIT_SECONDS):
+                await self._writing.acquire()
+        except TimeoutError as error:
+            raise StoreUnavailable("the store is busy: earlier writes hang; try again") from error
+        try:
+            yield
+        finally:
+            self._writing.release()
 
     @asynccontextmanager
     async def _turn(self, lost: int) -> AsyncGenerator[Writer, None]:
@@ -325,7 +339,7 @@ class RegistryService:
     ) -> Written:
         before = self.view
         largest = max(size, len(before.objects))
-        draft = await apart(largest, partial(_planned, plan, before, as_owner=as_owner))
+        draft = await apart(largest, partial(planned, plan, before, as_owner=as_owner))
         refuse_ungoverned(before, draft.writes, by, dry_run=dry_run)
         await self.acceptance.check(before, draft.writes, by, dry_run=dry_run)
         if dry_run or not draft.writes:
@@ -445,15 +459,6 @@ class RegistryService:
     def close(self) -> None:
         """End every watch."""
         self._hub.close()
-
-
-def _planned(plan: Callable[[View], Draft], before: View, *, as_owner: bool) -> Draft:
-    """Return what is to be written, refused if need be."""
-    draft = plan(before)
-    if not as_owner:
-        refuse_owned(before, draft.writes)
-    refuse_conflicts(before, draft.writes)
-    return draft
 
 
 @asynccontextmanager

@@ -104,8 +104,7 @@ class Follower:
         Connections that end with it may take longer than anybody here waits for.
         """
         await self._refresh()
-        if self._taken is not None:
-            await asyncio.wait({self._taken}, timeout=_APPLY_SECONDS)
+        await self._applied()
 
     async def accept(self) -> None:
         """Take what the registry has, whatever it is: somebody has looked at it."""
@@ -114,6 +113,11 @@ class Follower:
                 found = await self._source.snapshot()
             self._take(found)
             self._confirm()
+        await self._applied()
+
+    async def _applied(self) -> None:
+        if self._taken is not None:
+            await asyncio.wait({self._taken}, timeout=_APPLY_SECONDS)
 
     async def run(self) -> None:
         """Follow until cancelled; whatever was begun has ended then."""
