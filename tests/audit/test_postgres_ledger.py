@@ -210,7 +210,7 @@ async def test_the_oldest_rows_of_a_chain_are_cut_and_no_others(dsn: str, tmp_pa
 # --- PostgreSQL away
 
 
-@pytest.mark.requirement("audit:ledger:postgres:away")
+@pytest.mark.requirement("audit:ledger:postgres-away")
 async def test_calls_go_on_while_postgresql_is_away_and_nothing_is_lost(tmp_path: Path):
     with own_cluster() as cluster:
         async with shared_ledger(cluster.dsn(), tmp_path) as ledger:
@@ -233,7 +233,7 @@ async def test_calls_go_on_while_postgresql_is_away_and_nothing_is_lost(tmp_path
             assert (await verified(ledger)).ok
 
 
-@pytest.mark.requirement("audit:ledger:postgres:away")
+@pytest.mark.requirement("audit:ledger:postgres-away")
 async def test_what_was_written_while_postgresql_is_away_survives_the_process(tmp_path: Path):
     with own_cluster() as cluster:
         async with shared_ledger(cluster.dsn(), tmp_path) as ledger:
@@ -264,7 +264,7 @@ async def test_more_than_may_wait_for_postgresql_stops_calls(tmp_path: Path):
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.requirement("audit:ledger:postgres:kill")
+@pytest.mark.requirement("audit:ledger:postgres-kill")
 async def test_no_event_is_lost_or_twice_when_postgresql_is_killed_under_drains(tmp_path: Path):
     rng = random.Random(20)
     written = 0
@@ -293,7 +293,7 @@ async def test_no_event_is_lost_or_twice_when_postgresql_is_killed_under_drains(
 # --- a database that went back
 
 
-@pytest.mark.requirement("audit:ledger:postgres:went-back")
+@pytest.mark.requirement("audit:ledger:postgres-went-back")
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_a_database_that_went_back_gets_another_chain_and_what_is_still_there(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, *, restarted: bool
