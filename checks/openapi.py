@@ -26,7 +26,8 @@ from bascule.asgi.errors import status_of
 from bascule.asgi.guard import OPEN, GuardedRoute
 from bascule.audit.approvals import Approvals, MemoryStore
 from bascule.audit.sqlite_ledger import SqliteLedger
-from bascule.auth.tokens import KEY_BYTES, MemoryTokenStore, Tokens
+from bascule.auth.memory_token_store import MemoryTokenStore
+from bascule.auth.tokens import KEY_BYTES, Tokens
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.sqlite_store import SqliteStore
