@@ -20,7 +20,8 @@ from bascule.db.errors import OutcomeUnknown, StoreUnavailable
 from bascule.db.postgres_outcome import certain_write, open_outcomes
 from tests.auth.replicas import reached, replica
 from tests.postgres.cluster import Cluster
-from tests.postgres.lost_answers import lost_answers
+from tests.postgres.databases import database
+from tests.postgres.torn_link import Break, torn_link
 from tests.scale import scaled
 from tests.waits import until
 
@@ -210,38 +211,57 @@ async def test_a_database_that_hangs_holds_up_nobody_whose_token_is_known(
         assert await until(lambda: _revoked(tokens, known))
 
 
+@pytest.mark.parametrize("how", ["after", "while"])
 async def test_a_token_is_acknowledged_once_it_is_known_that_it_was_made(
-    cluster: Cluster, tmp_path: Path
+    tmp_path: Path, how: Break
 ):
     async with (
-        lost_answers(cluster, tmp_path) as way,
-        reached(way.dsn) as postgres,
+        database() as dsn,
+        torn_link(dsn, tmp_path) as link,
+        reached(link.dsn) as postgres,
         open_shared_tokens(postgres, tmp_path / "a", follow=False) as tokens,
+        replica(dsn, tmp_path / "b", key=_key(tmp_path / "a")) as other,
     ):
-        way.loses = True
+        link.next, link.word = how, b"ci"
         minting = asyncio.create_task(tokens.mint("ci", "viewer"))
-        await until(lambda: way.away)
-        way.away = False
+        await until(lambda: link.broken)
+        link.arrives.set()
         minted = await minting
         assert await tokens.verify(minted.token) is not None
-        async with replica(cluster.dsn(), tmp_path / "b", key=_key(tmp_path / "a")) as other:
-            assert await other.records() == (minted.record,)
+        assert await other.verify(minted.token) is not None
+        assert await other.records() == (minted.record,)
 
 
-async def test_a_token_whose_making_stays_in_doubt_is_taken_back(cluster: Cluster, tmp_path: Path):
+async def test_a_token_whose_commit_never_arrived_is_refused_and_not_there(tmp_path: Path):
+    async with (
+        database() as dsn,
+        torn_link(dsn, tmp_path) as link,
+        reached(link.dsn) as postgres,
+        open_shared_tokens(postgres, tmp_path / "a", follow=False) as tokens,
+    ):
+        link.next, link.word = "before", b"ci"
+        with pytest.raises(StoreUnavailable, match="nothing was written"):
+            await tokens.mint("ci", "viewer")
+        assert await tokens.records() == ()
+        await tokens.mint("ci", "viewer")
+        assert await _has_names(tokens, ["ci"])
+
+
+async def test_a_token_whose_making_stays_in_doubt_is_taken_back(tmp_path: Path):
     """Nobody was given it, so nobody misses it."""
     async with (
-        lost_answers(cluster, tmp_path) as way,
-        reached(way.dsn, seconds=1) as postgres,
+        database() as dsn,
+        torn_link(dsn, tmp_path) as link,
+        reached(link.dsn, seconds=1) as postgres,
         open_shared_tokens(postgres, tmp_path / "a") as tokens,
-        replica(cluster.dsn(), tmp_path / "b", key=_key(tmp_path / "a")) as other,
+        replica(dsn, tmp_path / "b", key=_key(tmp_path / "a")) as other,
     ):
         kept = await tokens.mint("kept", "viewer")
-        way.loses = True
+        link.next, link.word, link.goes_down = "after", b"doubtful", True
         with pytest.raises(OutcomeUnknown):
             await tokens.mint("doubtful", "viewer")
         await until(lambda: _has_names(other, ["kept", "doubtful"]))
-        way.away = False
+        link.down = False
         await until(lambda: _has_names(other, ["kept"]))
         assert await tokens.verify(kept.token) is not None
 
