@@ -26,14 +26,15 @@ from bascule.asgi.errors import status_of
 from bascule.asgi.guard import OPEN, GuardedRoute
 from bascule.audit.approvals import Approvals, MemoryStore
 from bascule.audit.sqlite_ledger import SqliteLedger
-from bascule.auth.tokens import KEY_BYTES, MemoryTokenStore, Tokens
+from bascule.auth.memory_token_store import MemoryTokenStore
+from bascule.auth.tokens import KEY_BYTES, Tokens
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.registry.status import CombinedStatus
 from bascule.control.registry.store import View
 from bascule.control.secret_keys import KeyFile, Keys
-from bascule.control.secret_store import SecretStore
+from bascule.control.secret_store import SqliteSecretStore
 from bascule.control.secrets import Secrets
 from bascule.control.web.page import PATHS as PAGE_PATHS
 from bascule.manager.fleet import AgentFleet
@@ -76,7 +77,7 @@ async def routes_of_a_process() -> list[GuardedRoute]:
     files = Reloading(service, Settings(), None, lambda _: None)
     ledger = SqliteLedger(Path(), key=bytes(KEY_BYTES))  # which is opened at a start only
     keys = Keys(KeyFile(Path()))
-    secrets = Secrets(SecretStore(Path()), keys, note=ledger.note)
+    secrets = Secrets(SqliteSecretStore(Path()), keys, note=ledger.note)
     stores = Stores(
         service=service,
         files=files,

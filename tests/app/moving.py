@@ -13,6 +13,7 @@ from bascule.app.stores import open_stores
 from bascule.audit.events import Act
 from bascule.auth.postgres_token_store import open_shared_tokens
 from bascule.auth.token_store import open_tokens
+from bascule.control.postgres_secret_store import open_shared_secrets
 from bascule.control.registry.errors import NotAccepted
 from bascule.control.registry.postgres_store import PostgresStore
 from bascule.control.registry.sqlite_store import SqliteStore
@@ -108,6 +109,8 @@ async def database_seen(dsn: str, keys: Path, token: str) -> dict[str, Any]:
         registry = await registry_seen(await PostgresStore(postgres).open())
         async with open_shared_tokens(postgres, keys, follow=False) as tokens:
             who, records = await tokens.verify(token), await tokens.records()
+        async with open_shared_secrets(postgres, keys, follow=False, note=unnoted) as secrets:
+            secret = await secrets.get("gh", by="owner")
     finally:
         await postgres.close()
     connection = await asyncpg.connect(dsn)
@@ -115,4 +118,10 @@ async def database_seen(dsn: str, keys: Path, token: str) -> dict[str, Any]:
         events = await connection.fetch("SELECT body FROM ledger_events ORDER BY number")
     finally:
         await connection.close()
-    return {**registry, "tokens": records, "who": who, "events": [row[0] for row in events]}
+    return {
+        **registry,
+        "tokens": records,
+        "who": who,
+        "secret": secret,
+        "events": [row[0] for row in events],
+    }

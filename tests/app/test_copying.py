@@ -14,6 +14,7 @@ import pytest
 
 from bascule.app.archive import Archive
 from bascule.app.copy_keys import CopyKeys
+from bascule.app.copy_tables import Part
 from bascule.app.copying import Copied, Copying, NotCopied, Source, Target
 from bascule.app.data_dir import served_alone
 from bascule.app.file_places import DataDirectory
@@ -31,8 +32,7 @@ from tests.audit.calls import made
 from tests.audit.questions import approved, kept, opened_ledger, request, shared_ledger, state
 from tests.postgres.databases import database
 
-#: What is in a PostgreSQL now; secrets come back from where they were.
-NOT_THERE = frozenset(("secrets",))
+WITHOUT_SECRETS: frozenset[Part] = frozenset(("secrets",))
 
 
 class Interrupted(Exception):
@@ -101,12 +101,11 @@ async def test_a_registry_goes_to_postgres_and_back(origin: Path, token: str, tm
     back = tmp_path / "back"
     async with database() as dsn:
         there = PostgresPlace(dsn, keys=origin)
-        moved = await copy(DataDirectory(origin), there, origin, without=NOT_THERE)
+        moved = await copy(DataDirectory(origin), there, origin)
         shared = await database_seen(dsn, origin, token)
         assert shared == {key: seen[key] for key in shared}
         target = DataDirectory(back, keys=origin)
-        returned = await copy(PostgresPlace(dsn), target, origin, without=NOT_THERE)
-    shutil.copy(origin / "secrets.db", back)
+        returned = await copy(PostgresPlace(dsn), target, origin)
     assert await directory_seen(back, token) == seen
     assert (returned.predecessor, moved.predecessor) == (moved.store_id, (await head_of(origin))[0])
     assert verify(back / "ledger.db").anchors == verify(origin / "ledger.db").anchors > 0
@@ -120,7 +119,7 @@ async def test_a_backup_of_either_is_the_same_and_restores_to_both(
     backup, again = tmp_path / "kept", tmp_path / "again"
     async with database() as dsn, database() as other:
         await Copying(DataDirectory(origin), Archive(backup)).run()
-        await copy(Archive(backup), PostgresPlace(dsn, keys=origin), origin, without=NOT_THERE)
+        await copy(Archive(backup), PostgresPlace(dsn, keys=origin), origin)
         first = await Copying(PostgresPlace(dsn), Archive(again)).run()
         assert first.predecessor == (await head_of(origin))[0]
         await copy(Archive(again), PostgresPlace(other, keys=origin), origin)
@@ -174,9 +173,9 @@ async def test_a_place_that_is_not_empty_is_refused(origin: Path, token: str, tm
         await Copying(DataDirectory(origin), Archive(tmp_path)).run()
     async with database() as dsn:
         there = PostgresPlace(dsn, keys=origin)
-        await copy(DataDirectory(origin), there, origin, without=NOT_THERE)
+        await copy(DataDirectory(origin), there, origin)
         with pytest.raises(NotCopied, match="is not empty: it has a registry"):
-            await copy(DataDirectory(origin), there, origin, without=NOT_THERE)
+            await copy(DataDirectory(origin), there, origin)
 
 
 async def test_a_source_that_is_served_or_was_killed_is_refused(
@@ -206,10 +205,10 @@ async def test_an_interrupted_copy_leaves_nothing_and_can_be_begun_again(
 
     async with place(kind, tmp_path, origin) as target:
         with pytest.raises(Interrupted):
-            await Copying(DataDirectory(origin), target, told=interrupt, without=NOT_THERE).run()
+            await Copying(DataDirectory(origin), target, told=interrupt).run()
         if isinstance(target, DataDirectory):
             assert names_in(target.path) == set()
-        found = await Copying(DataDirectory(origin), target, without=NOT_THERE).run()
+        found = await Copying(DataDirectory(origin), target).run()
     assert found.revision == 7
     assert token
 
@@ -296,7 +295,7 @@ async def test_a_copy_without_its_keys_is_refused(origin: Path, token: str, tmp_
     shutil.copy(origin / "server.key", empty)
     with pytest.raises(NotCopied, match="--without-secrets"):
         await copy(Archive(backup), DataDirectory(empty), empty)
-    found = await copy(Archive(backup), DataDirectory(empty), empty, without=NOT_THERE)
+    found = await copy(Archive(backup), DataDirectory(empty), empty, without=WITHOUT_SECRETS)
     assert "secrets.secrets" not in {table.name for table in found.tables}
 
 
@@ -345,7 +344,7 @@ async def test_the_chains_of_several_replicas_are_joined_to_one_that_verifies(
     (tmp_path / "b").mkdir()
     async with database() as dsn, database() as other:
         there = PostgresPlace(dsn, keys=origin)
-        await copy(DataDirectory(origin), there, origin, without=NOT_THERE)
+        await copy(DataDirectory(origin), there, origin)
         events = await replicas_write(dsn, tmp_path)
         await Copying(PostgresPlace(dsn), Archive(kept_file)).run()
         await copy(PostgresPlace(dsn), DataDirectory(back, keys=origin), origin)
@@ -370,7 +369,7 @@ async def test_what_waits_for_approval_is_void_in_a_copy(origin: Path, token: st
     replica.mkdir()
     async with database() as dsn:
         there = PostgresPlace(dsn, keys=origin)
-        await copy(DataDirectory(origin), there, origin, without=NOT_THERE)
+        await copy(DataDirectory(origin), there, origin)
         async with kept(replica, dsn=dsn) as approvals:
             assert await state(approvals, open_one.id) == "void"
     await copy(DataDirectory(origin), DataDirectory(target, keys=origin), origin)

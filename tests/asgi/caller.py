@@ -13,7 +13,8 @@ from starlette.responses import Response
 
 from bascule.asgi.guard import OPEN, Access, GuardedApp, GuardedRoute, GuardRules, route
 from bascule.asgi.json import json_response, read_json
-from bascule.auth.tokens import MemoryTokenStore, Tokens
+from bascule.auth.memory_token_store import MemoryTokenStore
+from bascule.auth.tokens import Tokens
 from bascule.clock import Clock
 from bascule.model.role import Role
 from bascule.testing.clock import FakeClock

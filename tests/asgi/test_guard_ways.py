@@ -11,8 +11,9 @@ from starlette.types import Receive, Scope, Send
 
 from bascule.asgi.guard import BodyRule, GuardedApp, GuardRules, direct_route
 from bascule.asgi.json import read_body, send_json
+from bascule.auth.memory_token_store import MemoryTokenStore
 from bascule.auth.token_record import TokenRecord
-from bascule.auth.tokens import MemoryTokenStore, Tokens
+from bascule.auth.tokens import Tokens
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import KEY, Answer, http_scope
 from tests.asgi.plain_guard import No, PlainGuard

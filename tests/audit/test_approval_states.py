@@ -28,6 +28,7 @@ from bascule.audit.approval_steps import HELD_AFTER, HELD_SECONDS, ApprovalRefus
 from bascule.audit.approvals import Approvals, MemoryStore
 from bascule.audit.events import ApprovalMoved, CallIntent
 from bascule.audit.verification import verify
+from bascule.db.postgres import Postgres
 from bascule.errors import BasculeError, BudgetExceeded, OutcomeUnknown
 from bascule.model.approval import (
     STEPS,
@@ -41,6 +42,7 @@ from bascule.model.approval import (
 )
 from bascule.testing.clock import FakeClock
 from tests.audit.questions import BOSS, Claiming, kept, other_calls, request, says
+from tests.postgres.databases import database
 from tests.scale import scaled
 from tests.waits import SOON_SECONDS
 
@@ -70,6 +72,8 @@ class Copied:
 class ApprovalMachine(RuleBasedStateMachine):
     """Does everything to both stores; approvals are known by the order in which they came."""
 
+    both: tuple[Approvals, Approvals]
+
     def __init__(self) -> None:
         super().__init__()
         self.folder = TemporaryDirectory()
@@ -84,17 +88,20 @@ class ApprovalMachine(RuleBasedStateMachine):
         #: How often each was claimed, and which have come to their end, whatever is restored.
         self.claims: Counter[str] = Counter()
         self.ended: set[str] = set()
-        self.copies: list[Copied] = []
-        self.copied = self.restored = 0
+        self.stack = AsyncExitStack()
         self.run(self.open())
 
     async def open(self) -> None:
-        self.stack = AsyncExitStack()
-        opened = kept(self.data, SETTINGS, clock=self.clock)
-        self.both = (
-            Approvals(self.memory, SETTINGS, clock=self.clock),
-            await self.stack.enter_async_context(opened),
-        )
+        memory = Approvals(self.memory, SETTINGS, clock=self.clock)
+        self.both = memory, await self.opened()
+
+    async def opened(self) -> Approvals:
+        """Open the store with the chain, to be closed with the stack."""
+        raise NotImplementedError
+
+    def bodies(self, event: str) -> list[bytes]:
+        """Return the events of a kind that are in the chain."""
+        raise NotImplementedError
 
     def run(self, work: Awaitable[T]) -> T:
         async def bounded() -> T:
@@ -105,8 +112,6 @@ class ApprovalMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.run(self.stack.aclose())
-        found = verify(self.data / "ledger.db")
-        assert found.problems == ()
         self.runner.close()
         self.folder.cleanup()
 
@@ -138,10 +143,7 @@ class ApprovalMachine(RuleBasedStateMachine):
         """Return the steps that are in the chain."""
         if which == 0:
             return [one for one in self.memory.rows.events if isinstance(one, ApprovalMoved)]
-        with closing(sqlite3.connect(self.data / "ledger.db")) as connection:
-            query = "SELECT body FROM events WHERE event = 'approval' ORDER BY number"
-            found = connection.execute(query).fetchall()
-        return [msgspec.json.decode(body, type=ApprovalMoved) for (body,) in found]
+        return [msgspec.json.decode(body, type=ApprovalMoved) for body in self.bodies("approval")]
 
     # --- rules
 
@@ -274,41 +276,6 @@ class ApprovalMachine(RuleBasedStateMachine):
         self.run(self.stack.aclose())
         self.run(self.open())
 
-    @rule()
-    def copy(self) -> None:
-        """Copy the ledger, as a backup does."""
-        self.copied += 1
-        file = self.data.parent / f"copy-{self.copied}.db"
-        with (
-            closing(sqlite3.connect(self.data / "ledger.db")) as source,
-            closing(sqlite3.connect(file)) as target,
-        ):
-            source.backup(target)
-        rows, when = copy.deepcopy(self.memory.rows), (self.restored, len(self.moves(0)))
-        self.copies.append(Copied(file, rows, len(self.ids), when))
-
-    @precondition(lambda self: self.copies)
-    @rule(pick=picks, in_place=st.booleans())
-    def restore(self, pick: int, in_place: bool) -> None:
-        """Put an older copy back, as another file or into the one that is there."""
-        copied = self.copies.pop(pick % len(self.copies))
-        self.run(self.stack.aclose())
-        ledger = self.data / "ledger.db"
-        same = in_place and copied.when == (self.restored, len(self.moves(0)))
-        for name in ("ledger.db-wal", "ledger.db-shm", "ledger.anchors"):
-            (self.data / name).unlink(missing_ok=True)
-        if in_place:
-            shutil.copyfile(copied.file, ledger)
-        else:
-            copied.file.replace(ledger)
-        self.memory.rows = copied.rows
-        del self.ids[copied.ids :], self.requests[copied.ids :]
-        self.copies = [one for one in self.copies if one.ids <= copied.ids]
-        if not same:
-            self.restored += 1
-            self.run(self.memory.step(lambda rows: steps.void_all(rows, RESTORED)))
-        self.run(self.open())
-
     # --- laws
 
     @invariant()
@@ -344,10 +311,8 @@ class ApprovalMachine(RuleBasedStateMachine):
     def every_claim_has_its_intent_and_no_intent_stands_alone(
         self, moves: list[ApprovalMoved]
     ) -> None:
-        with closing(sqlite3.connect(self.data / "ledger.db")) as connection:
-            query = "SELECT body FROM events WHERE event = 'call_intent' ORDER BY number"
-            bodies = connection.execute(query).fetchall()
-        intents = [msgspec.json.decode(body, type=CallIntent).approval_id for (body,) in bodies]
+        bodies = self.bodies("call_intent")
+        intents = [msgspec.json.decode(body, type=CallIntent).approval_id for body in bodies]
         assert intents == [move.approval_id for move in moves if move.state == "claimed"]
 
     def contents_are_there_exactly_while_they_can_be_used(
@@ -388,7 +353,107 @@ def plain(value: object) -> object:
     return value
 
 
-ApprovalMachine.TestCase.settings = settings(
+class FileMachine(ApprovalMachine):
+    """In a file, which may be copied and put back."""
+
+    def __init__(self) -> None:
+        self.copies: list[Copied] = []
+        self.copied = self.restored = 0
+        super().__init__()
+
+    async def opened(self) -> Approvals:
+        self.stack = AsyncExitStack()
+        return await self.stack.enter_async_context(kept(self.data, SETTINGS, clock=self.clock))
+
+    def bodies(self, event: str) -> list[bytes]:
+        with closing(sqlite3.connect(self.data / "ledger.db")) as connection:
+            query = "SELECT body FROM events WHERE event = ? ORDER BY number"
+            return [body for (body,) in connection.execute(query, (event,))]
+
+    def teardown(self) -> None:
+        self.run(self.stack.aclose())
+        assert verify(self.data / "ledger.db").problems == ()
+        super().teardown()
+
+    @rule()
+    def copy(self) -> None:
+        """Copy the ledger, as a backup does."""
+        self.copied += 1
+        file = self.data.parent / f"copy-{self.copied}.db"
+        with (
+            closing(sqlite3.connect(self.data / "ledger.db")) as source,
+            closing(sqlite3.connect(file)) as target,
+        ):
+            source.backup(target)
+        rows, when = copy.deepcopy(self.memory.rows), (self.restored, len(self.moves(0)))
+        self.copies.append(Copied(file, rows, len(self.ids), when))
+
+    @precondition(lambda self: self.copies)
+    @rule(pick=picks, in_place=st.booleans())
+    def restore(self, pick: int, in_place: bool) -> None:
+        """Put an older copy back, as another file or into the one that is there."""
+        copied = self.copies.pop(pick % len(self.copies))
+        self.run(self.stack.aclose())
+        ledger = self.data / "ledger.db"
+        same = in_place and copied.when == (self.restored, len(self.moves(0)))
+        for name in ("ledger.db-wal", "ledger.db-shm", "ledger.anchors"):
+            (self.data / name).unlink(missing_ok=True)
+        if in_place:
+            shutil.copyfile(copied.file, ledger)
+        else:
+            copied.file.replace(ledger)
+        self.memory.rows = copied.rows
+        del self.ids[copied.ids :], self.requests[copied.ids :]
+        self.copies = [one for one in self.copies if one.ids <= copied.ids]
+        if not same:
+            self.restored += 1
+            self.run(self.memory.step(lambda rows: steps.void_all(rows, RESTORED)))
+        self.run(self.open())
+
+
+class SharedMachine(ApprovalMachine):
+    """In a database that two replicas share, which take turns."""
+
+    async def opened(self) -> Approvals:
+        if not hasattr(self, "dsn"):
+            self.databases = AsyncExitStack()
+            self.dsn = await self.databases.enter_async_context(database())
+        self.stack, self.replicas = AsyncExitStack(), list[Approvals]()
+        for name in ("one", "other"):
+            folder = self.data / name
+            folder.mkdir(exist_ok=True)
+            shared = kept(folder, SETTINGS, clock=self.clock, dsn=self.dsn)
+            self.replicas.append(await self.stack.enter_async_context(shared))
+        return self.replicas[0]
+
+    @rule()
+    def hop(self) -> None:
+        """Go on at the other replica."""
+        self.replicas.reverse()
+        self.both = self.both[0], self.replicas[0]
+
+    def bodies(self, event: str) -> list[bytes]:
+        return self.run(self.read(event))
+
+    async def read(self, event: str) -> list[bytes]:
+        postgres = await Postgres(self.dsn).open()
+        try:
+            query = "SELECT body FROM ledger_events WHERE event = $1 ORDER BY number"
+            return [row[0] for row in await postgres.statement(query, event)]
+        finally:
+            await postgres.close()
+
+    def teardown(self) -> None:
+        self.run(self.stack.aclose())
+        self.run(self.databases.aclose())
+        super().teardown()
+
+
+FileMachine.TestCase.settings = settings(
     max_examples=scaled(200), stateful_step_count=25, deadline=None
 )
-TestApprovals = pytest.mark.requirement("approval:steps")(ApprovalMachine.TestCase)
+SharedMachine.TestCase.settings = settings(
+    max_examples=scaled(50), stateful_step_count=25, deadline=None
+)
+TestApprovals = pytest.mark.requirement("approval:steps")(FileMachine.TestCase)
+TestSharedApprovals = pytest.mark.requirement("approval:steps")(SharedMachine.TestCase)

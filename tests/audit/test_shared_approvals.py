@@ -123,7 +123,7 @@ async def test_what_is_asked_at_one_replica_is_shown_at_another(both: tuple[Appr
     assert shown.arguments == b'{"text":"to be shown"}'
 
 
-@pytest.mark.requirement("turns:replicas")
+@pytest.mark.requirement("approval:replicas:turns")
 async def test_a_turn_that_one_replica_resumes_no_other_gets(dsn: str, tmp_path: Path):
     place = Place(id="turn-1", owner="alice", conversation="c" * 64)
     async with (

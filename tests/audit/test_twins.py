@@ -17,6 +17,8 @@ from bascule.audit.ledger import JsonLinesLedger, Ledger, MemoryLedger
 from bascule.audit.log_lines import LoggedLedger
 from bascule.audit.sqlite_ledger import SqliteLedger
 from tests.audit.calls import Ended, Leaving, made
+from tests.audit.ledgers import events as events_in
+from tests.audit.ledgers import ledgers_of
 
 KEY = bytes(32)
 Events = Callable[[], Awaitable[list[dict[str, Any]]]]
@@ -59,12 +61,25 @@ async def database(folder: Path) -> AsyncGenerator[tuple[Ledger, Events], None]:
 
 
 @asynccontextmanager
+async def replica(folder: Path) -> AsyncGenerator[tuple[Ledger, Events], None]:
+    async with ledgers_of("postgres") as ledgers:
+        ledger = await ledgers.open(folder)
+
+        async def events() -> list[dict[str, Any]]:
+            await ledger.taken_in()
+            return await events_in(ledgers, folder)
+
+        yield ledger, events
+        await ledger.close()
+
+
+@asynccontextmanager
 async def logged(folder: Path) -> AsyncGenerator[tuple[Ledger, Events], None]:
     async with database(folder) as (ledger, events):
         yield LoggedLedger(ledger), events
 
 
-TWINS = [memory, file, database, logged]
+TWINS = [memory, file, database, replica, logged]
 
 
 @pytest.fixture(params=TWINS, ids=lambda twin: twin.__name__)

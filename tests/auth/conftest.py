@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from bascule.auth.memory_token_store import MemoryTokenStore, TokenStore
 from bascule.auth.postgres_token_store import PostgresTokenStore
 from bascule.auth.token_record import TokenKeys
 from bascule.auth.token_store import FILE_NAME, SqliteTokenStore
-from bascule.auth.tokens import MemoryTokenStore, TokenStore
 from bascule.db.postgres import Postgres
 from tests.asgi.caller import KEY
 from tests.postgres.databases import database

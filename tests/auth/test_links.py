@@ -20,9 +20,11 @@ from bascule.auth.links import (
     make_confirmation,
     make_link,
 )
+from bascule.auth.memory_token_store import TokenStore
+from bascule.auth.page_uses import IDLE_SECONDS
 from bascule.auth.token_request import TokenOptions, TokenRequest
 from bascule.auth.token_store import SETUP_NAME, open_tokens
-from bascule.auth.tokens import IDLE_SECONDS, Tokens, TokenStore
+from bascule.auth.tokens import Tokens
 from bascule.errors import InvalidRecord
 from bascule.model.role import Role
 from bascule.testing.clock import FakeClock
@@ -37,7 +39,7 @@ class Office:
         self.ledger = MemoryLedger()
         self.store = store
         self.tokens = self.another_process()
-        self.links = Links(self.tokens, self.clock)
+        self.links = Links(self.tokens)
 
     def another_process(self) -> Tokens:
         return Tokens(self.store, KEY, self.clock, note=self.ledger.note)
@@ -173,7 +175,7 @@ async def test_a_page_ends_with_the_process_and_the_next_start_forgets_it(tmp_pa
         await tokens.first_start()
         wanted = TokenRequest(name="admin", role="admin")
         code = (await make_link(tokens, wanted, by="cli:anna")).token
-        page = (await Links(tokens, clock).exchange(code)).token
+        page = (await Links(tokens).exchange(code)).token
         assert await tokens.verify(page)
     async with open_tokens(tmp_path, clock=clock) as tokens:
         assert await tokens.verify(page) is None
@@ -181,7 +183,7 @@ async def test_a_page_ends_with_the_process_and_the_next_start_forgets_it(tmp_pa
         await tokens.first_start()
         assert [one.id for one in await tokens.listing()] == ["tok-setup"]
         with pytest.raises(InvalidCode):
-            await Links(tokens, clock).exchange(code)
+            await Links(tokens).exchange(code)
 
 
 async def test_neither_a_link_nor_a_page_of_an_administrator_ends_the_setup_token(tmp_path: Path):

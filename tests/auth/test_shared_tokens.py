@@ -12,9 +12,18 @@ from msgspec.structs import replace
 from bascule.audit.events import TokenMade
 from bascule.audit.ledger import MemoryLedger
 from bascule.auth import postgres_token_store
+from bascule.auth.links import (
+    CONFIRM_SECONDS,
+    InvalidCode,
+    Links,
+    make_confirmation,
+    make_link,
+)
+from bascule.auth.page_uses import IDLE_SECONDS
 from bascule.auth.postgres_token_store import PostgresTokenStore, open_shared_tokens
 from bascule.auth.server_key import KEY_NAME, VARIABLE
 from bascule.auth.token_record import TokenKeys
+from bascule.auth.token_request import TokenRequest
 from bascule.auth.token_store import SETUP_NAME
 from bascule.auth.tokens import SETUP_ID, Tokens
 from bascule.db.private_files import KeyUnusable
@@ -294,3 +303,91 @@ async def test_a_row_that_somebody_edited_is_nobodys_token(dsn: str, tmp_path: P
             assert [one.state for one in await tokens.listing()] == ["altered"]
             assert await tokens.revoke(minted.record.id)
             assert SETUP_ID not in {record.id for record in await tokens.records()}
+
+
+# --- links and pages
+
+
+async def linked(tokens: Tokens) -> str:
+    wanted = TokenRequest(name="admin", role="admin")
+    return (await make_link(tokens, wanted, by="cli:anna")).token
+
+
+@pytest.mark.requirement("admin:login:replicas")
+async def test_a_page_is_open_at_every_replica_and_outlives_each(dsn: str, tmp_path: Path):
+    async with replica(dsn, tmp_path / "a") as one:
+        async with replica(dsn, tmp_path / "b") as other:
+            page = (await Links(other).exchange(await linked(one))).token
+            for tokens in (one, other):
+                assert await role_of(tokens, page) == "admin"
+        async with replica(dsn, tmp_path / "b") as again:
+            await again.first_start()
+            assert await role_of(again, page) == "admin"
+        assert await role_of(one, page) == "admin"
+
+
+@pytest.mark.requirement("admin:login:replicas")
+async def test_a_code_that_comes_to_two_replicas_ends_what_it_gave(dsn: str, tmp_path: Path):
+    async with replica(dsn, tmp_path / "a") as one, replica(dsn, tmp_path / "b") as other:
+        code = await linked(one)
+        page = (await Links(one).exchange(code)).token
+        assert await role_of(other, page) == "admin"
+        with pytest.raises(InvalidCode):
+            await Links(other).exchange(code)
+        await until(lambda: _refused(one, page))
+        code = await linked(one)
+        asked = [Links(tokens).exchange(code) for tokens in (one, other) * 3]
+        given = await asyncio.gather(*asked, return_exceptions=True)
+        [minted] = [one for one in given if not isinstance(one, BaseException)]
+        for tokens in (one, other):
+            await until(lambda tokens=tokens: _refused(tokens, minted.token))
+
+
+@pytest.mark.requirement("admin:login:replicas")
+async def test_a_page_that_is_idle_everywhere_has_ended_and_one_in_use_anywhere_has_not(
+    dsn: str, tmp_path: Path
+):
+    clock = FakeClock()
+    query = "SELECT max(used_at) FROM bascule_tokens"
+    async with (
+        replica(dsn, tmp_path / "a", clock=clock) as one,
+        replica(dsn, tmp_path / "b", clock=clock) as other,
+    ):
+        page = (await Links(one).exchange(await linked(one))).token
+        for _ in range(3):
+            clock.jump(IDLE_SECONDS - 100)
+            assert await role_of(other, page) == "admin"
+            now = clock.now()
+            await until(lambda now=now: _is(dsn, query, now))
+        assert await role_of(one, page) == "admin", "it was used elsewhere all the time"
+        assert "valid" in {shown.state for shown in await one.listing()}
+        clock.jump(IDLE_SECONDS)
+        for tokens in (one, other):
+            assert await role_of(tokens, page) is None
+    async with replica(dsn, tmp_path / "c", clock=clock) as stranger:
+        assert await role_of(stranger, page) is None, "nor is it revived where nobody knew it"
+
+
+async def _is(dsn: str, query: str, value: object) -> bool:
+    return await fetched(dsn, query) == value
+
+
+@pytest.mark.requirement("admin:login:replicas")
+async def test_a_code_that_confirms_does_so_at_every_replica_for_one_page(dsn: str, tmp_path: Path):
+    clock = FakeClock()
+    async with (
+        replica(dsn, tmp_path / "a", clock=clock) as one,
+        replica(dsn, tmp_path / "b", clock=clock) as other,
+    ):
+        pages = [(await Links(one).exchange(await linked(one))).token for _ in range(2)]
+        mine, theirs = [await one.verify(page) for page in pages]
+        assert mine is not None
+        assert theirs is not None
+        code = (await make_confirmation(one, by="cli:anna")).token
+        shown = [Links(tokens).confirms(code, mine) for tokens in (one, other) * 3]
+        assert await asyncio.gather(*shown) == [True] * 6
+        for tokens in (one, other):
+            assert not await Links(tokens).confirms(code, theirs)
+        clock.jump(CONFIRM_SECONDS)
+        for tokens in (one, other):
+            assert not await Links(tokens).confirms(code, mine)

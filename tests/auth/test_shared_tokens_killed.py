@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bascule.auth.postgres_token_store import PostgresTokenStore, open_shared_tokens
+from bascule.auth.postgres_token_store import open_shared_tokens
+from bascule.auth.server_key import KEY_NAME
 from bascule.auth.tokens import Minted, Tokens
 from bascule.clock import SYSTEM_CLOCK
 from bascule.db.driver import Connection
@@ -19,6 +20,7 @@ from bascule.db.errors import OutcomeUnknown, StoreUnavailable
 from bascule.db.postgres_outcome import certain_write, open_outcomes
 from tests.auth.replicas import reached, replica
 from tests.postgres.cluster import Cluster
+from tests.postgres.lost_answers import lost_answers
 from tests.scale import scaled
 from tests.waits import until
 
@@ -208,30 +210,45 @@ async def test_a_database_that_hangs_holds_up_nobody_whose_token_is_known(
         assert await until(lambda: _revoked(tokens, known))
 
 
+async def test_a_token_is_acknowledged_once_it_is_known_that_it_was_made(
+    cluster: Cluster, tmp_path: Path
+):
+    async with (
+        lost_answers(cluster, tmp_path) as way,
+        reached(way.dsn) as postgres,
+        open_shared_tokens(postgres, tmp_path / "a", follow=False) as tokens,
+    ):
+        way.loses = True
+        minting = asyncio.create_task(tokens.mint("ci", "viewer"))
+        await until(lambda: way.away)
+        way.away = False
+        minted = await minting
+        assert await tokens.verify(minted.token) is not None
+        async with replica(cluster.dsn(), tmp_path / "b", key=_key(tmp_path / "a")) as other:
+            assert await other.records() == (minted.record,)
+
+
 async def test_a_token_whose_making_stays_in_doubt_is_taken_back(cluster: Cluster, tmp_path: Path):
     """Nobody was given it, so nobody misses it."""
-    async with reached(cluster.dsn(), seconds=1) as postgres:
-        store = await PostgresTokenStore(postgres).open()
-        async with replica(cluster.dsn(), tmp_path / "a") as tokens:
-            stop = asyncio.Event()
-            writer = Writer(tokens, "w")
-            running = asyncio.create_task(writer.run(stop))
-            await until(lambda: writer.made)
-            cluster.pause()
-            await asyncio.to_thread(cluster.kill)
-            stop.set()
-            await running
-            await asyncio.to_thread(cluster.start)
-            await until(lambda: _agree(tokens, [writer]))
-        await until(lambda: _caught_up(store))
-        assert {record.id for record in await store.records()} <= (
-            writer.kept().keys() | writer.doubtful
-        )
+    async with (
+        lost_answers(cluster, tmp_path) as way,
+        reached(way.dsn, seconds=1) as postgres,
+        open_shared_tokens(postgres, tmp_path / "a") as tokens,
+        replica(cluster.dsn(), tmp_path / "b", key=_key(tmp_path / "a")) as other,
+    ):
+        kept = await tokens.mint("kept", "viewer")
+        way.loses = True
+        with pytest.raises(OutcomeUnknown):
+            await tokens.mint("doubtful", "viewer")
+        await until(lambda: _has_names(other, ["kept", "doubtful"]))
+        way.away = False
+        await until(lambda: _has_names(other, ["kept"]))
+        assert await tokens.verify(kept.token) is not None
 
 
-async def _caught_up(store: PostgresTokenStore) -> bool:
-    try:
-        await store.catch_up()
-    except StoreUnavailable:
-        return False
-    return True
+def _key(folder: Path) -> bytes:
+    return (folder / KEY_NAME).read_bytes()
+
+
+async def _has_names(tokens: Tokens, names: list[str]) -> bool:
+    return [record.name for record in await tokens.records()] == names

@@ -8,8 +8,9 @@ import pytest
 
 from bascule.audit.events import Act, TokenEnded, TokenMade
 from bascule.audit.ledger import LedgerUnavailable, MemoryLedger
+from bascule.auth.memory_token_store import MemoryTokenStore, TokenStore
 from bascule.auth.token_record import TokenRecord
-from bascule.auth.tokens import PROCESS, SETUP_ID, MemoryTokenStore, Tokens, TokenStore
+from bascule.auth.tokens import PROCESS, SETUP_ID, Tokens
 from bascule.errors import InvalidRecord
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import KEY

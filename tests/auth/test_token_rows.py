@@ -21,11 +21,12 @@ from msgspec.structs import replace
 
 from bascule.auth.keys import hkdf_sha256
 from bascule.auth.links import make_link
+from bascule.auth.memory_token_store import MemoryTokenStore
 from bascule.auth.server_key import KEY_NAME, server_key
 from bascule.auth.token_record import TokenKeys, TokenRecord
 from bascule.auth.token_request import TokenRequest
 from bascule.auth.token_store import FILE_NAME, SEALED_NAME, SqliteTokenStore, open_tokens
-from bascule.auth.tokens import MemoryTokenStore, Tokens
+from bascule.auth.tokens import Tokens
 from bascule.db.errors import StoreUnavailable
 from bascule.db.sqlite import APPLICATION_ID
 from bascule.model.role import ROLES

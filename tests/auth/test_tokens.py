@@ -10,14 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from bascule.auth.tokens import (
-    MAX_KNOWN,
-    PREFIX,
-    SETUP_ID,
-    MemoryTokenStore,
-    Tokens,
-    TokenStore,
-)
+from bascule.auth.memory_token_store import MemoryTokenStore, TokenStore
+from bascule.auth.tokens import MAX_KNOWN, PREFIX, SETUP_ID, Tokens
 from bascule.errors import InvalidRecord
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import KEY

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from bascule.auth.links import CONFIRM_SECONDS, LINK_SECONDS, PAGE_ROLES, PAGE_SECONDS
-from bascule.auth.tokens import IDLE_SECONDS
+from bascule.auth.page_uses import IDLE_SECONDS
 from checks.tree import ROOT
 from checks.web import FIRST_LOAD_BYTES
 

@@ -1,9 +1,10 @@
 """A node that asks, decides and claims, in a process of its own that is going to be killed.
 
-``nursery DATA COUNTED CALLS`` forks a node for every line ``DEFINITION SEED DECIDES`` that it is
-sent. Nodes on one data directory race: all of them make the same calls, decide on the same
-questions and claim the same approvals. The counting server writes every execution to the file
-COUNTED.DEFINITION before it answers. Each node says a word at every commit, and what it was told.
+``nursery DATA COUNTED CALLS [DSN]`` forks a node for every line ``DEFINITION SEED DECIDES`` that it
+is sent. Nodes on one data directory, or replicas on one database, race: all of them make the same
+calls, decide on the same questions and claim the same approvals. The counting server writes every
+execution to the file COUNTED.DEFINITION before it answers. Each node says a word at every commit of
+a file, and what it was told.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import asyncio
 import os
 import random
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,7 +23,10 @@ from bascule.audit.approval_rows import ApprovalFilter
 from bascule.audit.approval_settings import ApprovalSettings
 from bascule.audit.approval_steps import ApprovalRefused, Decision
 from bascule.audit.approvals import Approvals, LedgerStore
+from bascule.audit.journaled_ledger import JournaledLedger
+from bascule.audit.postgres_ledger import PostgresLedger
 from bascule.audit.sqlite_ledger import SqliteLedger
+from bascule.db.postgres import Postgres
 from bascule.model.approval import RETURN, Approval, Asking, Decider, Verb
 from bascule.model.outcome import Outcome, Success
 from bascule.model.server import ServerRecord
@@ -121,9 +127,27 @@ async def call_all(bridge: Bridge, approvals: Approvals, calls: int, rng: random
             await approvals.moved(0.01)
 
 
-async def serve(data: Path, counted: Path, calls: int, line: str) -> None:
+@asynccontextmanager
+async def opened(data: Path, dsn: str | None) -> AsyncGenerator[JournaledLedger, None]:
+    """Open the ledger of a data directory, or that of a replica."""
+    async with AsyncExitStack() as stack:
+        if dsn is None:
+            ledger = await SqliteLedger(data, key=KEY, commit=said_commit).open()
+        else:
+            postgres = await Postgres(dsn).open()
+            stack.push_async_callback(postgres.close)
+            ledger = await PostgresLedger(postgres, data, key=KEY, node=data.name).open()
+        stack.push_async_callback(ledger.close)
+        yield ledger
+
+
+async def serve(data: Path, counted: Path, calls: int, line: str, dsn: str | None) -> None:
+    async with opened(data, dsn) as ledger:
+        await work(ledger, counted, calls, line)
+
+
+async def work(ledger: JournaledLedger, counted: Path, calls: int, line: str) -> None:
     definition, seed, decides = line.split()
-    ledger = await SqliteLedger(data, key=KEY, commit=said_commit).open()
     store = await LedgerStore(ledger, KeySealer()).open()
     approvals = Approvals(store, ApprovalSettings())
     say("open")
@@ -147,14 +171,13 @@ async def serve(data: Path, counted: Path, calls: int, line: str) -> None:
             say(f"broken {working.exception()!r}")
     await approvals.close()
     store.close()
-    await ledger.close()
 
 
-def nursery(data: Path, counted: Path, calls: int) -> None:
+def nursery(data: Path, counted: Path, calls: int, dsn: str | None = None) -> None:
     for line in iter(sys.stdin.readline, ""):
         child = os.fork()
         if child == 0:
-            asyncio.run(serve(data, counted, calls, line))
+            asyncio.run(serve(data, counted, calls, line, dsn))
             os._exit(0)
         say(f"pid {child}")
         os.waitpid(child, 0)
@@ -162,4 +185,4 @@ def nursery(data: Path, counted: Path, calls: int) -> None:
 
 
 if __name__ == "__main__":
-    nursery(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    nursery(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

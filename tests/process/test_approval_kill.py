@@ -69,7 +69,11 @@ async def test_each_approval_runs_at_most_once_as_it_was_approved_and_no_decisio
     await closed_well(tmp_path)
     assert not [word for word in said if word.startswith("broken")]
 
-    steps = moves(tmp_path)
+    check(moves(tmp_path), said, counted)
+
+
+def check(steps: list[dict[str, Any]], said: list[str], counted: Path) -> None:
+    """See that nothing ran twice, or unapproved, and that no decision was lost."""
     states = Counter((step["approval_id"], step["state"]) for step in steps)
     assert set(states.values()) == {1}, "a step was made twice"
     decided = [tuple(word.split()[1:]) for word in said if word.startswith("decided ")]

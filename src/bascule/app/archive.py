@@ -34,7 +34,6 @@ class Archive:
     """A backup in a file."""
 
     lives = False
-    takes = frozenset(PARTS)
 
     def __init__(self, path: Path) -> None:
         self.path = path

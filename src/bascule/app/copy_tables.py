@@ -32,11 +32,6 @@ class Table(Struct, frozen=True, kw_only=True):
         """Return what it is called everywhere."""
         return f"{self.part}.{self.name}"
 
-    @property
-    def is_head(self) -> bool:
-        """Say whether it has one row from the start."""
-        return self.name == "head"
-
 
 class Sql(Struct, frozen=True, kw_only=True):
     """How a place reads a table, in order, and adds a row to it.

@@ -81,8 +81,6 @@ class Target(Protocol):
     """Where a registry is copied to."""
 
     where: str
-    #: Which parts it can have.
-    takes: frozenset[Part]
     #: Whether it is served: what is copied there is another store from then on.
     lives: bool
 
@@ -141,23 +139,11 @@ class Copying:
 
     async def _read(self, rows: Rows) -> Copied:
         await self._refuse_damaged(rows)
-        chosen = await self._target.fitted(await self._chosen(rows))
+        chosen = await self._target.fitted(_Chosen(rows, rows.parts - self._without))
         if self._check is not None:
             self._told("looking at the keys")
             await self._check(chosen)
         return await self._target.writing(lambda draft: self._fill(chosen, draft))
-
-    async def _chosen(self, rows: Rows) -> Rows:
-        """Return what is copied; raise NotCopied for what the target has no place for."""
-        chosen = rows.parts - self._without
-        for table in TABLES:
-            if table.part in chosen - self._target.takes and not table.is_head:
-                async for _ in rows.read(table):
-                    raise NotCopied(
-                        f"{self._target.where} has no place for the {table.part} of "
-                        f"{self._source.where}: leave them out with --without-{table.part}"
-                    )
-        return _Chosen(rows, chosen & self._target.takes)
 
     async def _fill(self, rows: Rows, draft: Draft) -> Copied:
         head = await _new_head(rows, lives=self._target.lives)

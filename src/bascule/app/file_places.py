@@ -112,7 +112,6 @@ class DataDirectory:
     """
 
     lives = True
-    takes = frozenset(PARTS)
     digests: Mapping[str, str] = {}
 
     def __init__(

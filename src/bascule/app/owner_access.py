@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from bascule.app.data_dir import STORE_FILE, process_mark, replica_name
 from bascule.app.lost_registry import is_fresh, note_unstarted
 from bascule.app.settings import Settings
-from bascule.app.shared_registry import SHARED_PROCESS, shared_postgres, with_shared
+from bascule.app.shared_registry import shared_postgres, with_shared
 from bascule.auth.token_store import FILE_NAME, open_tokens
 from bascule.auth.tokens import Note, Tokens
 from bascule.model.snapshot import Snapshot
@@ -44,7 +44,6 @@ async def owner_tokens(
             from bascule.auth.postgres_token_store import open_shared_tokens  # noqa: PLC0415
 
             async with open_shared_tokens(postgres, data, note=note, follow=False) as tokens:
-                tokens.process = SHARED_PROCESS
                 yield tokens
             return
     fresh = first and is_fresh(data)
@@ -82,7 +81,7 @@ async def owner_secrets(
             from bascule.control.postgres_secret_store import open_shared_secrets  # noqa: PLC0415
 
             async with open_shared_secrets(
-                postgres, data, key=key, follow=False, note=note, records=records
+                postgres, data, key=key, note=note, records=records, follow=False
             ) as secrets:
                 yield secrets
             return

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bascule.app.data_dir import replica_name
 from bascule.app.settings import Settings
-from bascule.app.shared_registry import SHARED_PROCESS, note_shared, refuse_lost_shared
+from bascule.app.shared_registry import note_shared, refuse_lost_shared
 from bascule.audit.journaled_ledger import JournaledLedger
 from bascule.audit.postgres_ledger import PostgresLedger
 from bascule.auth.postgres_token_store import open_shared_tokens
@@ -27,7 +27,8 @@ from bascule.model.snapshot import Snapshot
 class PostgresBacking:
     """One replica of several. The database is opened and closed by whoever made this."""
 
-    process = SHARED_PROCESS
+    #: The tokens that replicas share know themselves what their pages end with.
+    process = None
 
     def __init__(self, settings: Settings, postgres: Postgres) -> None:
         self._settings = settings

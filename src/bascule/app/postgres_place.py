@@ -10,9 +10,9 @@ from typing import TypeVar
 import msgspec
 
 from bascule.app.copy_keys import server_key_of
-from bascule.app.copy_tables import Part, Table
+from bascule.app.copy_tables import PARTS, Part, Table
 from bascule.app.copying import Batch, CopiedTable, Draft, NotCopied, Rows
-from bascule.app.postgres_tables import FINISH, FORMS, HELD, KEYED, SPELLINGS, USED
+from bascule.app.postgres_tables import FINISH, FORMS, KEYED, SPELLINGS, USED
 from bascule.auth.server_key import fingerprint
 from bascule.db.driver import Connection
 from bascule.db.postgres import Postgres
@@ -23,14 +23,14 @@ _SECONDS = 24 * 3_600.0
 _STATEMENT_SECONDS = 120.0
 _TOGETHER = 500
 _LOCK = """LOCK TABLE registry_head, registry_revisions, bascule_token_head, bascule_tokens,
-    ledger_head, ledger_meta, ledger_chains, approvals IN ACCESS EXCLUSIVE MODE"""
+    bascule_secrets_head, bascule_secrets, ledger_head, ledger_meta, ledger_chains, approvals
+    IN ACCESS EXCLUSIVE MODE"""
 
 
 class PostgresPlace:
     """A database; what is copied to here is used with the keys of a data directory."""
 
     lives = True
-    takes = HELD
     digests: Mapping[str, str] = {}
 
     def __init__(self, dsn: str, *, keys: Path | None = None) -> None:
@@ -63,13 +63,13 @@ class PostgresPlace:
             return frozenset()
         rows = await connection.fetch("SELECT part, form FROM bascule_forms")
         found = {row[0]: row[1] for row in rows}
-        for part in HELD:
+        for part in PARTS:
             if found.get(part, 0) not in (0, len(FORMS[part])):
                 raise NotCopied(
                     f"{part} in {self.where} has form {found[part]} instead of "
                     f"{len(FORMS[part])}: serve it once with this version, or copy with the other"
                 )
-        return frozenset(part for part in HELD if found.get(part))
+        return frozenset(part for part in PARTS if found.get(part))
 
     async def writing(self, work: Callable[[Draft], Awaitable[T]]) -> T:
         """Run a work that fills an empty database; all of it is there with the commit."""
@@ -81,7 +81,7 @@ class PostgresPlace:
                     raise NotCopied(
                         f"{self.where} is not empty: it has {what}; name another database"
                     )
-            result = await work(_DatabaseRows(connection, HELD))
+            result = await work(_DatabaseRows(connection, frozenset(PARTS)))
             if self._keys is not None:
                 key = fingerprint(server_key_of(self._keys))
                 await connection.execute(KEYED, key)

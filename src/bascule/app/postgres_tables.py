@@ -17,15 +17,17 @@ from bascule.app.copy_tables import (
     EVENTS,
     HEAD,
     LEDGER_META,
+    SECRETS,
+    SECRETS_HEAD,
     TABLES,
     TOKENS,
-    Part,
     Table,
 )
 from bascule.audit.chain import SEARCHED
 from bascule.audit.shared_tables import FORMS as LEDGER_FORMS
 from bascule.audit.shared_tables import SharedTables
 from bascule.auth.postgres_token_store import FORMS as TOKENS_FORMS
+from bascule.control.postgres_secret_store import FORMS as SECRETS_FORMS
 from bascule.control.registry.postgres_duties import FORMS as DUTIES_FORMS
 from bascule.control.registry.postgres_reports import FORMS as REPORTS_FORMS
 from bascule.control.registry.postgres_store import FORMS as REGISTRY_FORMS
@@ -39,10 +41,9 @@ FORMS: Mapping[str, tuple[str, ...]] = {
     "duties": DUTIES_FORMS,
     "outcomes": OUTCOMES_FORMS,
     "tokens": TOKENS_FORMS,
+    "secrets": SECRETS_FORMS,
     "ledger": LEDGER_FORMS,
 }
-#: The parts of a registry that are in there.
-HELD: frozenset[Part] = frozenset(("registry", "tokens", "ledger"))
 _TASKS = TOKENS.columns.index("tasks")
 _SPEAKS = TOKENS.columns.index("acts_for_users")
 _columns = SharedTables().columns
@@ -133,6 +134,13 @@ _SPELLINGS: Mapping[str, Spelling] = {
         taken=_token_taken,
         given=_token_given,
     ),
+    # Another mark has those who have read the secrets read them anew.
+    SECRETS_HEAD.title: Spelling(
+        read="SELECT store_id, epoch, key_id FROM bascule_secrets_head",
+        add="""INSERT INTO bascule_secrets_head (one, store_id, epoch, key_id, mark)
+            VALUES (true, $1, $2, $3, uuid_send(gen_random_uuid()))""",
+        clear="DELETE FROM bascule_secrets_head",
+    ),
     CHAINS.title: Spelling(
         read="""SELECT number, id, node, follows, (extract(epoch FROM began_at) * 1000000)::bigint,
             base_number, encode(base_hash, 'hex') FROM ledger_chains ORDER BY number""",
@@ -155,14 +163,19 @@ _SPELLINGS: Mapping[str, Spelling] = {
     LEDGER_META.title: _plain(LEDGER_META, "ledger_meta"),
 }
 _NUMBERED = frozenset({"registry.proposals", "ledger.journals"})
-_OWN_NAMES = frozenset({"approvals", "approval_contents", "parked_turns"})
+_NAMES: Mapping[str, str] = {
+    SECRETS.title: "bascule_secrets",
+    "secrets.bindings": "bascule_secret_bindings",
+    "secrets.removed": "bascule_removed_secrets",
+    **{f"ledger.{name}": name for name in ("approvals", "approval_contents", "parked_turns")},
+}
 
 
 def _spelled(table: Table) -> Spelling:
     found = _SPELLINGS.get(table.title)
     if found is not None:
         return found
-    name = table.name if table.name in _OWN_NAMES else f"{table.part}_{table.name}"
+    name = _NAMES.get(table.title, f"{table.part}_{table.name}")
     return _plain(table, name, identity=table.title in _NUMBERED)
 
 
@@ -171,6 +184,7 @@ SPELLINGS: Mapping[str, Spelling] = {table.title: _spelled(table) for table in T
 USED: Mapping[str, str] = {
     "a registry": "SELECT revision > 0 FROM registry_head",
     "tokens": "SELECT EXISTS (SELECT FROM bascule_tokens)",
+    "secrets": "SELECT EXISTS (SELECT FROM bascule_secrets)",
     "a ledger": "SELECT EXISTS (SELECT FROM ledger_events)",
     "approvals": "SELECT EXISTS (SELECT FROM approvals)",
 }
@@ -187,5 +201,5 @@ FINISH = (
     """INSERT INTO ledger_epochs (id, identity, reason)
         VALUES (left(replace(gen_random_uuid()::text, '-', ''), 16), '{"database": "a copy"}',
             'copied')""",
-    *(f"NOTIFY {channel}" for channel in ("bascule_registry", "bascule_tokens", "bascule_ledger")),
+    *(f"NOTIFY bascule_{part}" for part in ("registry", "tokens", "secrets", "ledger")),
 )

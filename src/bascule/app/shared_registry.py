@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from bascule.db.postgres import Postgres
 
 FILE_NAME = "shared-registry"
-#: What the tokens of pages end with: a page is open at all replicas, and outlives each of them.
-SHARED_PROCESS = "replicas"
 HOW_TO_NAME = "give BASCULE_DSN, store.dsn or --dsn"
 
 

@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import count
-from typing import Any, Final, Literal, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, Final, Literal, Self, TypeAlias
 
 from msgspec import Struct
 from starlette.datastructures import Headers
@@ -33,6 +33,7 @@ from bascule.asgi.head import HEAD, Head, read_head
 from bascule.asgi.source import check_host, check_site, only
 from bascule.asgi.speaker import PERSON, check_named
 from bascule.asgi.sse import ABORT, DRAINING
+from bascule.asgi.verifier import Recaller, Verifier
 from bascule.audit.events import AccessRefused
 from bascule.auth.identity import ALLOWED, PERMISSIONS, Permission, Principal
 from bascule.errors import SessionRefused
@@ -61,31 +62,6 @@ _SCHEME = b"Bearer "
 _LENGTH_DIGITS = 9
 #: How many spellings of Host are remembered that were found to be right.
 _MAX_HOSTS = 64
-
-
-class Verifier(Protocol):
-    """Knows whose token a token is (``bascule.auth.tokens.Tokens`` does)."""
-
-    async def verify(self, token: str) -> Principal | None:
-        """Return whose it is, or None."""
-        ...
-
-
-@runtime_checkable
-class Recaller(Protocol):
-    """A verifier that remembers tokens, for as long as nothing about any of them changes."""
-
-    def recall(self, token: bytes) -> Principal | None:
-        """Return whose it is, if that is known without asking; None says nothing."""
-        ...
-
-    async def still(self, token: str) -> Principal | None:
-        """Return whose it is, or None, and do not take that for a use of it."""
-        ...
-
-    def state(self) -> object:
-        """Return what is another after every change of any token; None while unsure."""
-        ...
 
 
 class GuardRules(Struct, frozen=True, kw_only=True):

@@ -336,3 +336,14 @@ def _bytes(text: str) -> bytes | None:
 def _public_bytes(key: str) -> bytes | None:
     content = _bytes(key.removeprefix(_PREFIX)) if key.startswith(_PREFIX) else None
     return content if content is not None and len(content) == _SEED_BYTES else None
+
+
+def refuse_lost_key(key_file: Path, anchors: Path) -> None:
+    """Refuse a key that others may read, or that is missing where it has signed already."""
+    if key_file.exists():
+        read_key(key_file, _SEED_BYTES)
+    elif anchors.exists() and anchors.stat().st_size:
+        raise KeyUnusable(
+            f"{key_file} is missing, and {anchors} has lines that it signed: restore it from a "
+            "backup, or move the anchors away to begin with another key"
+        )

@@ -331,3 +331,6 @@ Event = (
     | LedgerCut
     | JournalSetAside
 )
+
+#: Events that a token has a share of, besides calls.
+OF_TOKENS = SessionOpened | SessionRefusal | ToolsListed | GuestEnded

@@ -18,19 +18,17 @@ from typing import Self
 
 from msgspec import convert
 
-from bascule.audit.anchors import KEY_NAME, Anchors, AnchorsUnavailable
+from bascule.audit.anchors import KEY_NAME, Anchors, AnchorsUnavailable, refuse_lost_key
 from bascule.audit.checkpoints import checkpoint, last_line, store
 from bascule.audit.epoch import Epoch
 from bascule.audit.event_bytes import event_bytes
 from bascule.audit.events import (
+    OF_TOKENS,
     Act,
     EndedCall,
     Event,
-    GuestEnded,
     LeavingCall,
-    SessionOpened,
     SessionRefusal,
-    ToolsListed,
 )
 from bascule.audit.findings import Verification
 from bascule.audit.flushing import Flushing
@@ -45,7 +43,7 @@ from bascule.audit.search import LedgerReader
 from bascule.audit.verification import Told
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.errors import StoreUnavailable
-from bascule.db.private_files import KeyUnusable, read_key
+from bascule.db.private_files import KeyUnusable
 from bascule.db.statements import Statements, Transactions
 from bascule.errors import BudgetExceeded
 
@@ -61,20 +59,6 @@ _RELIEF_SECONDS = 1.0
 _RETENTION_SECONDS = 3_600.0
 _AGAIN_SECONDS = 5.0
 _BY = "retention"
-KEY_BYTES = 32
-#: Events that a token has a share of, besides calls.
-_OF_TOKENS = SessionOpened | SessionRefusal | ToolsListed | GuestEnded
-
-
-def refuse_lost_key(key_file: Path, anchors: Path) -> None:
-    """Refuse a key that others may read, or that is missing where it has signed already."""
-    if key_file.exists():
-        read_key(key_file, KEY_BYTES)
-    elif anchors.exists() and anchors.stat().st_size:
-        raise KeyUnusable(
-            f"{key_file} is missing, and {anchors} has lines that it signed: restore it from a "
-            "backup, or move the anchors away to begin with another key"
-        )
 
 
 class JournaledLedger(FileQueue):
@@ -319,7 +303,7 @@ class JournaledLedger(FileQueue):
             )
 
     def _add(self, event: Event) -> None:
-        if isinstance(event, _OF_TOKENS) and event.token_id:
+        if isinstance(event, OF_TOKENS) and event.token_id:
             refusal = isinstance(event, SessionRefusal)
             if not self._quotas.admits(event.token_id, lambda: event, refusal=refusal):
                 return

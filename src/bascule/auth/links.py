@@ -5,13 +5,17 @@ the person and the task that the link was made for, and ends with the process, a
 or when it was not used for half an hour. A code that comes a second time was seen by somebody else:
 it ends the token that it gave.
 
+Replicas behind one address share links and pages: a browser that is sent from one to the next would
+be logged out at every other request. It is safe because nothing of it is in one process's memory: a
+page takes the place of its link in one transaction, its id is derived from the code, and when it
+was used is told through the database. Such a page outlives each process, not its half an hour.
+
 A link may also be made to confirm: beyond loopback, the page shows such a code with what it asks.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 
 from msgspec.structs import replace
 
@@ -19,7 +23,6 @@ from bascule.auth.identity import Principal
 from bascule.auth.token_record import TokenRecord
 from bascule.auth.token_request import TokenRequest, refuse_unfit
 from bascule.auth.tokens import PROCESS, Minted, Tokens
-from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError, InvalidRecord
 from bascule.model.role import ROLES, Role
 
@@ -55,16 +58,11 @@ async def make_confirmation(tokens: Tokens, *, by: str) -> Minted:
 
 
 class Links:
-    """The links of the process that serves: whoever has a code exchanges it here."""
+    """Where whoever has a code exchanges it."""
 
-    def __init__(self, tokens: Tokens, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
-        self._clock = clock
         self._one_by_one = asyncio.Lock()
-        #: The tokens that codes were exchanged for.
-        self._given: dict[bytes, str] = {}
-        #: The tokens that have shown codes that confirm, and until when they may again.
-        self._confirmed: dict[bytes, tuple[str, float]] = {}
 
     async def look(self, code: str) -> TokenRecord:
         """Return the link of a code, and leave it as it is; raise InvalidCode."""
@@ -75,22 +73,22 @@ class Links:
         """Exchange a code for the token of a page; raise InvalidCode."""
         async with self._one_by_one:
             link = await self._link(code)
-            maker = link.made_by or PROCESS
-            if not await self._tokens.revoke(link.id, by=maker):
+            page_id = self._tokens.page_id(code)
+            page = await self._tokens.exchange(
+                link, self._page(link), by=link.made_by or PROCESS, page_id=page_id
+            )
+            if page is None:  # another replica was faster: it was shown twice
+                await self._tokens.revoke(page_id, by=PROCESS)
                 raise _invalid()
-            page = await self._tokens.keep(self._page(link), by=maker)
             await self._tokens.sweep()
-            living = {record.id for record in await self._tokens.records()}
-            self._given = {seen: one for seen, one in self._given.items() if one in living}
-            self._given[_digest(code)] = page.record.id
             return page
 
     async def _link(self, code: str) -> TokenRecord:
         link = await self._tokens.look_up(code)
         if link is not None and link.role == "link" and link.grants in ROLES:
             return link
-        given = self._given.pop(_digest(code), None)
-        if given is not None:
+        given = self._tokens.page_id(code)
+        if any(record.id == given for record in await self._tokens.records()):
             await self._tokens.revoke(given, by=PROCESS)
         raise _invalid()
 
@@ -112,25 +110,20 @@ class Links:
         It is the page's that shows it first, which may show it again for five minutes.
         """
         async with self._one_by_one:
-            now, seen = self._clock.now(), _digest(code)
-            self._confirmed = {k: one for k, one in self._confirmed.items() if now < one[1]}
-            if seen not in self._confirmed:
+            mine, by = f"{_CONFIRMING.name} of {page.token_id}", f"{page.role}:{page.name}"
+            while True:  # once, unless it comes to two replicas at the same time
                 link = await self._tokens.look_up(code)
                 if link is None or link.grants != "confirm":
                     return False
-                if not await self._tokens.revoke(link.id, by=f"{page.role}:{page.name}"):
-                    return False
-                self._confirmed[seen] = page.token_id, now + CONFIRM_SECONDS
-            return self._confirmed[seen][0] == page.token_id
+                if link.name != _CONFIRMING.name:
+                    return link.name == mine
+                if await self._tokens.reserve(link, mine, seconds=CONFIRM_SECONDS, by=by):
+                    return True
 
 
 def page_role(record: TokenRecord) -> Role:
     """Return the role of a page: of its token, or of the link that is exchanged for one."""
     return next(role for role in ROLES if role in (record.role, record.grants))
-
-
-def _digest(code: str) -> bytes:
-    return hashlib.sha256(code.encode("utf-8", "surrogatepass")).digest()
 
 
 def _invalid() -> InvalidCode:

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 from bascule.auth.following import Turns, following
+from bascule.auth.postgres_page_uses import PostgresPageUses
 from bascule.auth.server_key import KEY_NAME, VARIABLE, fingerprint, given_key, server_key
 from bascule.auth.token_record import TokenRecord
 from bascule.auth.token_store import SETUP_NAME, refuse_open_folder
@@ -26,6 +27,8 @@ from bascule.db.postgres_outcome import Doubt, Undecided, certain_write, happene
 from bascule.db.private_files import KeyUnusable
 
 CHANNEL = "bascule_tokens"
+#: What pages end with: they are open at all replicas, and outlive each of them.
+SHARED_PROCESS = "replicas"
 #: How many ended tokens are kept for those who follow, at least.
 KEPT_ENDS = 10_000
 FORMS = (
@@ -39,7 +42,7 @@ FORMS = (
         id text PRIMARY KEY, revision bigint NOT NULL UNIQUE, place bigint NOT NULL,
         name text, role text, task_id text, person text, created_at float8, expires_at float8,
         digest bytea UNIQUE, acts_for_users boolean, made_by text, tasks text[], grants text,
-        process text, seal bytea
+        process text, seal bytea, used_at float8
     )""",
 )
 _FIELDS = TokenRecord.__struct_fields__
@@ -56,7 +59,7 @@ _IS_SAME = "SELECT EXISTS (SELECT FROM bascule_tokens WHERE id = $1 AND digest =
 _CHANGE = f"""UPDATE bascule_tokens SET revision = $1,
     ({", ".join(_KEPT)}) = ROW ({_MARKS.partition(", ")[2]}) WHERE id = $2"""  # noqa: S608 - a constant
 _END = f"""UPDATE bascule_tokens SET revision = $1,
-    {", ".join(f"{field} = NULL" for field in _KEPT)} WHERE id = $2"""  # noqa: S608 - a constant
+    {", ".join(f"{field} = NULL" for field in (*_KEPT, "used_at"))} WHERE id = $2"""  # noqa: S608 - a constant
 #: One row at least, with what says whether it is still the same database.
 _NEWER = f"""
     SELECT head.revision AS head, head.floor,
@@ -139,11 +142,19 @@ class PostgresTokenStore:
             await connection.execute(_LOCK)
             if not await connection.fetchval(_IS_SAME, old.id, old.digest, old.seal):
                 return None
+            if old.id != new.id:
+                await _end(connection, old.id)
+                return await _inserted(connection, new)
             revision: int = await connection.fetchval(_NEXT)
             await connection.execute(_CHANGE, revision, *_row(new))
             return revision
 
-        return self._take(await self._write(work), new.id, new)
+        revision = await self._write(work)
+        if revision is None:
+            await self.catch_up()  # whoever asks next sees what became of it
+        elif old.id != new.id:
+            self._take(revision, old.id, None)
+        return self._take(revision, new.id, new)
 
     async def remove(self, token_id: str) -> bool:
         """Forget a record; say whether there was one."""
@@ -152,9 +163,7 @@ class PostgresTokenStore:
             await connection.execute(_LOCK)
             if not await connection.fetchval(_LIVES, token_id):
                 return None
-            revision: int = await connection.fetchval(_NEXT)
-            await connection.execute(_END, revision, token_id)
-            return revision
+            return await _end(connection, token_id)
 
         return self._take(await self._write(work), token_id, None)
 
@@ -278,7 +287,14 @@ async def open_shared_tokens(
     key = await _agreed_key(store, data_dir / KEY_NAME, postgres.where)
     setup = SetupFile(data_dir / SETUP_NAME, store)
     tokens = Tokens(store, key, clock, setup_file=setup.path, note=note)
-    async with following(postgres, CHANNEL, setup.tend) if follow else nullcontext():
+    tokens.uses = uses = PostgresPageUses(postgres, clock)
+    tokens.process = SHARED_PROCESS
+
+    async def tend() -> None:
+        await setup.tend()
+        await uses.save()
+
+    async with following(postgres, CHANNEL, tend) if follow else nullcontext():
         yield tokens
 
 
@@ -327,6 +343,12 @@ def _how_to_agree(path: Path, where: str) -> str:
 def _which(rows: list[Row]) -> tuple[object, object]:
     """Return which database this is: another after a restart, or once its table was filled anew."""
     return rows[0]["started"], rows[0]["file"]
+
+
+async def _end(connection: Connection, token_id: str) -> int:
+    revision: int = await connection.fetchval(_NEXT)
+    await connection.execute(_END, revision, token_id)
+    return revision
 
 
 async def _inserted(connection: Connection, record: TokenRecord) -> int:

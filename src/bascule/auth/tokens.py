@@ -23,7 +23,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeAlias, Unpack
+from typing import TypeAlias, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,6 +33,8 @@ from bascule.audit.log_lines import say
 from bascule.auth.identity import Principal
 from bascule.auth.key_text import KEY_BYTES
 from bascule.auth.keys import KeyLabel, derived
+from bascule.auth.memory_token_store import TokenStore
+from bascule.auth.page_uses import PageUses
 from bascule.auth.token_record import TokenKeys, TokenRecord
 from bascule.auth.token_request import TokenOptions, TokenRequest, refuse_unfit
 from bascule.clock import Clock
@@ -53,8 +55,6 @@ _TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
 MAX_KNOWN = 1024
 #: The setup token is one of a kind, so that whoever ends it need not know it.
 SETUP_ID = "tok-setup"
-#: How long the token of a page may go unused.
-IDLE_SECONDS = 1_800.0
 #: In whose name the process itself acts.
 PROCESS = "bascule"
 
@@ -64,91 +64,6 @@ class Minted(Struct, frozen=True):
 
     token: str
     record: TokenRecord
-
-
-class TokenStore(Protocol):
-    """Where token records live."""
-
-    async def add(self, record: TokenRecord) -> None:
-        """Keep a record; it is durable on return."""
-        ...
-
-    async def add_first(self, record: TokenRecord, prepare: Callable[[], Awaitable[None]]) -> bool:
-        """Keep a record if there is no other, once all is prepared; say whether it was."""
-        ...
-
-    async def by_digest(self, *digests: bytes) -> TokenRecord | None:
-        """Return the record with exactly one of these digests."""
-        ...
-
-    async def replace(self, old: TokenRecord, new: TokenRecord) -> bool:
-        """Put another record in the place of one; False if that is not there as it was."""
-        ...
-
-    async def remove(self, token_id: str) -> bool:
-        """Forget a record; say whether there was one."""
-        ...
-
-    async def records(self) -> tuple[TokenRecord, ...]:
-        """Return all records, oldest first."""
-        ...
-
-    def state(self) -> object:
-        """Return what is another after every write, by whatever process; None while unsure."""
-        ...
-
-
-class MemoryTokenStore:
-    """A ``TokenStore`` that lives as long as its process."""
-
-    def __init__(self) -> None:
-        self._by_digest: dict[bytes, TokenRecord] = {}
-        self._writes = 0
-
-    async def add(self, record: TokenRecord) -> None:
-        """Keep a record."""
-        self._writes += 1
-        self._by_digest[record.digest] = record
-
-    async def add_first(self, record: TokenRecord, prepare: Callable[[], Awaitable[None]]) -> bool:
-        """Keep a record if there is no other."""
-        if self._by_digest:
-            return False
-        await prepare()
-        await self.add(record)
-        return True
-
-    async def by_digest(self, *digests: bytes) -> TokenRecord | None:
-        """Return the record with exactly one of these digests."""
-        found = (self._by_digest.get(digest) for digest in digests)
-        return next((record for record in found if record is not None), None)
-
-    async def replace(self, old: TokenRecord, new: TokenRecord) -> bool:
-        """Put another record in the place of one; False if that is not there as it was."""
-        if self._by_digest.get(old.digest) != old:
-            return False
-        self._writes += 1
-        self._by_digest = {
-            record.digest: record
-            for record in (new if one == old else one for one in self._by_digest.values())
-        }
-        return True
-
-    async def remove(self, token_id: str) -> bool:
-        """Forget a record."""
-        self._writes += 1
-        found = [record.digest for record in self._by_digest.values() if record.id == token_id]
-        for digest in found:
-            del self._by_digest[digest]
-        return bool(found)
-
-    async def records(self) -> tuple[TokenRecord, ...]:
-        """Return all records, oldest first."""
-        return tuple(self._by_digest.values())
-
-    def state(self) -> int:
-        """Return how often there was a write."""
-        return self._writes
 
 
 class Tokens:
@@ -178,8 +93,8 @@ class Tokens:
         self._setup_file = setup_file
         #: The process with which the tokens of pages end; one that serves has a mark of its own.
         self.process = secrets.token_hex(8)
-        #: When the tokens of pages were used last.
-        self._used: dict[str, float] = {}
+        #: Of pages; replicas tell each other.
+        self.uses = PageUses(clock)
         self._memory_key = secrets.token_bytes(KEY_BYTES)
         #: Whose tokens are, by another digest of theirs, and until when; of one state of the store.
         self._known: dict[bytes, tuple[Principal, float]] = {}
@@ -220,9 +135,33 @@ class Tokens:
         minted = self._made(wanted, maker or by)
         await self._note_made(minted.record, by)
         await self._store.add(minted.record)
-        if wanted.process is not None:
-            self._used[minted.record.id] = minted.record.created_at
         return minted
+
+    async def exchange(
+        self, link: TokenRecord, page: TokenRequest, *, by: str, page_id: str
+    ) -> Minted | None:
+        """Put the token of a page in the place of its link; None if that is gone. Note it first."""
+        minted = self._made(page, by, token_id=page_id)
+        await self._note_ended(link.id, by)
+        await self._note_made(minted.record, by)
+        if not await self._store.replace(link, minted.record):
+            return None
+        self.uses.use(page_id)
+        return minted
+
+    async def reserve(self, code: TokenRecord, name: str, *, seconds: float, by: str) -> bool:
+        """Give a code another name, for so many seconds; False if somebody else did something.
+
+        To everybody else it has ended, and so it is noted.
+        """
+        await self._note_ended(code.id, by)
+        taken = replace(code, name=name, expires_at=self._clock.now() + seconds)
+        return await self._store.replace(code, self._keys.sealed(taken))
+
+    def page_id(self, code: str) -> str:
+        """Return the id of the page that a code is exchanged for, at whatever replica."""
+        digest = self._keys.digest(code.encode("utf-8", "replace").decode())
+        return f"tok-{hashlib.sha256(digest).hexdigest()[:16]}"
 
     async def verify(self, token: str) -> Principal | None:
         """Return whose token this is; None if it is nobody's, expired, revoked or altered.
@@ -239,7 +178,7 @@ class Tokens:
             return None
         known, key = self._known_now(), self._memory_digest(token.encode())
         if key in known:
-            return self._unexpired(*known[key])
+            return await self._living(*known[key])
         record = await self._found(token)
         if record is None or record.role == "link" or not self._is_here(record):
             return None
@@ -252,6 +191,14 @@ class Tokens:
             if len(known) >= MAX_KNOWN:
                 known.clear()
             known[key] = principal, until
+        return await self._living(principal, until)
+
+    async def _living(self, principal: Principal, until: float) -> Principal | None:
+        """Return whose a token is, unless it has ended; a page that was idle has for good."""
+        if principal.page:
+            await self.uses.refresh(principal.token_id)
+            if self.uses.idles(principal.token_id):
+                self.uses.end(principal.token_id)
         return self._unexpired(principal, until)
 
     async def look_up(self, token: str) -> TokenRecord | None:
@@ -320,18 +267,14 @@ class Tokens:
         return hashlib.blake2s(token, key=self._memory_key).digest()
 
     def _unexpired(self, principal: Principal, until: float) -> Principal | None:
-        if principal.page and self._idles(principal.token_id):
-            self._used[principal.token_id] = -math.inf  # for good, whatever becomes of the clock
+        if principal.page and self.uses.idles(principal.token_id):
             return None
         return principal if until == math.inf or self._clock.now() < until else None
 
     def _noted_use(self, principal: Principal) -> Principal:
         if principal.page:
-            self._used[principal.token_id] = self._clock.now()
+            self.uses.use(principal.token_id)
         return principal
-
-    def _idles(self, token_id: str) -> bool:
-        return self._used.get(token_id, math.inf) <= self._clock.now() - IDLE_SECONDS
 
     def _is_here(self, record: TokenRecord) -> bool:
         """Say whether a token is of this process, if it is of one."""
@@ -357,11 +300,10 @@ class Tokens:
 
         Only the process that serves knows which pages have.
         """
-        for record in await self._store.records():
+        for record in await self._with_uses():
             passing = record.role == "link" or record.process is not None
             if passing and self._state(record) == "expired":
                 await self._store.remove(record.id)
-                self._used.pop(record.id, None)
 
     async def _is_there(self, token_id: str) -> bool:
         """Say whether there is such a token, where anybody wants to know."""
@@ -404,13 +346,21 @@ class Tokens:
 
     async def listing(self) -> tuple[TokenShown, ...]:
         """Return what anybody is shown of all tokens, the oldest first."""
-        return tuple(record.shown(self._state(record)) for record in await self._store.records())
+        return tuple(record.shown(self._state(record)) for record in await self._with_uses())
+
+    async def _with_uses(self) -> tuple[TokenRecord, ...]:
+        """Return all records, once it is known when those of pages were used."""
+        records = await self._store.records()
+        pages = {record.id for record in records if record.process is not None}
+        self.uses.retain(pages)
+        await self.uses.refresh(*pages)
+        return records
 
     def _state(self, record: TokenRecord) -> TokenState:
         if not self._fits(record):
             return "altered"
         ended = record.expires_at is not None and record.expires_at <= self._clock.now()
-        gone = not self._is_here(record) or self._idles(record.id)
+        gone = not self._is_here(record) or self.uses.idles(record.id)
         return "expired" if ended or gone else "valid"
 
     async def first_start(self) -> str | None:

@@ -32,6 +32,7 @@ from bascule.cli.audit_trail import (
     data_of,
     file_trail,
     is_served,
+    is_shared,
     ledger_of,
     names_process,
     newest,
@@ -270,7 +271,7 @@ def verify(arguments: argparse.Namespace) -> int:
     own = any((arguments.file, arguments.key, arguments.anchors))
     if own and arguments.api_url:
         arguments.usage("a process verifies its own ledger: leave out --file, --key and --anchors")
-    elsewhere = names_process(arguments) and not own
+    elsewhere = not own and (names_process(arguments) or is_shared(arguments))
     found = run_async(_verified_there(arguments)) if elsewhere else _verified_here(arguments)
     show(arguments, found, verification_text(found))
     return 0 if found.ok else EXIT_FAILED

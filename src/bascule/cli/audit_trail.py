@@ -84,8 +84,8 @@ def data_of(arguments: argparse.Namespace) -> Path:
 def ledger_of(arguments: argparse.Namespace) -> Path:
     """Return the ledger of the data directory; raise NothingThere when it has none."""
     settings = read_settings(arguments)
-    path, shared = Path(settings.data_dir) / FILE_NAME, with_shared(settings).store.dsn
-    if shared is not None:
+    path = Path(settings.data_dir) / FILE_NAME
+    if is_shared(arguments):
         raise NothingThere(
             f"the ledger is in PostgreSQL, and no process serves {settings.data_dir}: start one, "
             "or give --api-url and --token of another"
@@ -93,6 +93,11 @@ def ledger_of(arguments: argparse.Namespace) -> Path:
     if not path.exists():
         raise NothingThere(f"{path} does not exist; it is made by: {typed('up', arguments)}")
     return path
+
+
+def is_shared(arguments: argparse.Namespace) -> bool:
+    """Say whether the ledger is in a PostgreSQL that replicas share."""
+    return with_shared(read_settings(arguments)).store.dsn is not None
 
 
 def is_served(data: Path) -> bool:

@@ -106,7 +106,7 @@ def _verification_lines(found: Verification) -> Iterator[str]:
         if found.ok
         else paint(_counted(found.problem_count, "problem"), "red")
     )
-    span = f", {found.first} to {found.last}" if found.rows else ""
+    span = f", {found.first} to {found.last}" if found.first is not None else ""
     yield f"rows: {found.rows}{span}"
     yield f"anchors: {found.anchors}{_last_anchor(found)}"
     if found.unprotected:

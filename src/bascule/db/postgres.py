@@ -39,6 +39,9 @@ _NOTICE_SECONDS = 1.0
 #: Classes of errors that leave open what became of a commit: of the connection, and of an
 #: operator who ended it.
 _DOUBTFUL = ("08", "57P")
+_FORMS = "CREATE TABLE bascule_forms (part text PRIMARY KEY, form integer NOT NULL)"
+_NEW_FORM = """INSERT INTO bascule_forms VALUES ($1, $2)
+    ON CONFLICT (part) DO UPDATE SET form = excluded.form"""
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _WRITE = "BEGIN"
 
@@ -154,7 +157,7 @@ class Postgres:
 
     async def answer(self, connection: Connection, work: Work[T], seconds: float) -> T:
         """Run a work on a connection of this database; whoever is answered has no trouble."""
-        with self._faults():
+        with self.faults():
             found = await ended(connection, work, seconds)
         self.trouble = None
         return found
@@ -164,7 +167,7 @@ class Postgres:
         pool = self._pool
         if pool is None:
             raise StoreUnavailable(f"{self.where} is not open")
-        with self._faults():
+        with self.faults():
             connection = await self._acquire(pool, seconds)
         try:
             yield connection
@@ -182,7 +185,7 @@ class Postgres:
             raise TimeoutError(why) from error
 
     @contextmanager
-    def _faults(self) -> Generator[None, None, None]:
+    def faults(self) -> Generator[None, None, None]:
         """Have all that the driver raises say what it means to whoever asked."""
         try:
             yield
@@ -204,12 +207,11 @@ class Postgres:
         """
 
         async def work(connection: Connection) -> None:
-            await connection.execute("SELECT pg_advisory_xact_lock($1)", lock_key("forms"))
+            # Whoever is before us may take as long as all of this may.
             await connection.execute("SET LOCAL statement_timeout = 0")
-            await connection.execute(
-                "CREATE TABLE IF NOT EXISTS bascule_forms"
-                " (part text PRIMARY KEY, form integer NOT NULL)"
-            )
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", lock_key("forms"))
+            if await connection.fetchval("SELECT to_regclass('bascule_forms') IS NULL"):
+                await connection.execute(_FORMS)
             query = "SELECT form FROM bascule_forms WHERE part = $1"
             form: int = await connection.fetchval(query, part) or 0
             if form > len(forms) + 1:
@@ -219,12 +221,8 @@ class Postgres:
                 )
             for statements in forms[form:]:
                 await connection.execute(statements)
-            await connection.execute(
-                "INSERT INTO bascule_forms VALUES ($1, $2) ON CONFLICT (part)"
-                " DO UPDATE SET form = greatest(bascule_forms.form, excluded.form)",
-                part,
-                len(forms),
-            )
+            if form < len(forms):
+                await connection.execute(_NEW_FORM, part, len(forms))
 
         await self.write(work, seconds=FORM_SECONDS)
 
@@ -234,13 +232,11 @@ class Postgres:
 
         Raise StoreUnavailable where nobody can be asked.
         """
-        try:
+        with self.faults():
             connection = await self.connect()
-            query, key = "SELECT pg_try_advisory_lock($1)", lock_key(name)
-            mine = await ended(connection, lambda c: c.fetchval(query, key), self.seconds)
-        except FAULTS as error:
-            raise StoreUnavailable(f"{self.where} does not answer: {said(error)}") from error
+        query, key = "SELECT pg_try_advisory_lock($1)", lock_key(name)
         try:
+            mine = await self.answer(connection, lambda c: c.fetchval(query, key), self.seconds)
             yield bool(mine)
         finally:
             await hang_up(connection)

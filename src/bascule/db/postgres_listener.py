@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.driver import FAULTS
+from bascule.db.errors import StoreUnavailable
 from bascule.db.postgres import Postgres, ended, hang_up, said
 
 #: How often a silent connection is asked whether it lives.
@@ -41,7 +42,7 @@ class Listener:
         while True:
             try:
                 await self._listen()
-            except FAULTS as error:
+            except (*FAULTS, StoreUnavailable) as error:
                 self.trouble = f"the listener is lost: {said(error)}"
             await self._clock.sleep(_AGAIN_SECONDS)
 
@@ -50,7 +51,8 @@ class Listener:
         lost = asyncio.Event()
         try:
             connection.add_termination_listener(lambda _: lost.set())
-            await connection.add_listener(self._channel, lambda *_: self._ring())
+            begin = connection.add_listener(self._channel, lambda *_: self._ring())
+            await ended(connection, lambda _: begin, _HEARTBEAT_SECONDS)
             self.trouble = None
             self._ring()
             while not await _set_within(lost, _HEARTBEAT_SECONDS):

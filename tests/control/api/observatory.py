@@ -17,7 +17,8 @@ from bascule.audit.ledger import MemoryLedger
 from bascule.audit.log_lines import LoggedLedger
 from bascule.audit.metrics import Metrics
 from bascule.auth.identity import Principal
-from bascule.auth.tokens import MemoryTokenStore, Tokens
+from bascule.auth.memory_token_store import MemoryTokenStore
+from bascule.auth.tokens import Tokens
 from bascule.control.api.attention import Watched
 from bascule.control.api.live import GATHER_SECONDS, Live
 from bascule.control.api.overview import overview_routes

@@ -7,8 +7,8 @@ from typing import Any, Unpack
 import pytest
 
 from bascule.auth.links import Links, make_link
+from bascule.auth.page_uses import IDLE_SECONDS
 from bascule.auth.token_request import TokenOptions, TokenRequest
-from bascule.auth.tokens import IDLE_SECONDS
 from bascule.control.api.login import login_routes
 from bascule.control.api.rest import registry_routes
 from bascule.control.api.tokens import token_routes

@@ -10,7 +10,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from bascule.auth.identity import Principal
-from bascule.auth.tokens import MemoryTokenStore, Tokens
+from bascule.auth.memory_token_store import MemoryTokenStore
+from bascule.auth.tokens import Tokens
 from bascule.control.api.encoded_events import EncodedEvents, Form
 from bascule.control.api.rest import registry_routes
 from bascule.control.registry.service import RegistryService, open_registry

@@ -18,6 +18,7 @@ from bascule.testing.clock import FakeClock
 from tests.control.registry.build import BY, server
 from tests.control.registry.conftest import stores
 from tests.scale import SOAK, scaled
+from tests.waits import DEADLINE_SECONDS
 
 WRITERS = 8
 WATCHERS = 20
@@ -97,7 +98,7 @@ async def storm(services: list[RegistryService], times: int) -> list[Follower]:
     followers = [Follower(number) for number in range(WATCHERS)]
     last: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     ticking = asyncio.create_task(tick(services))
-    async with asyncio.timeout(25), asyncio.TaskGroup() as watching:
+    async with asyncio.timeout(DEADLINE_SECONDS), asyncio.TaskGroup() as watching:
         for follower in followers:
             watching.create_task(follower.follow(services, last))
         async with asyncio.TaskGroup() as writing:

@@ -113,18 +113,19 @@ async def test_a_lost_race_is_planned_again(dsn: str):
         change = await ours.write([write("ours")], BY)
         assert change is not None
         assert (change.revision, clock.left) == (3, 0)
+        planned_on = (await ours.head()).position
         clock.arm()
         with pytest.raises(HeadMoved):
-            await ours.write([write("late")], BY, base=3)
+            await ours.write([write("late")], BY, base=planned_on)
         assert clock.left == 1, "whoever planned on a revision plans again itself"
         assert [change.revision for change in await ours.changes(0)] == [1, 2, 3, 4]
 
 
-def waits_for_lock(beside: Postgres) -> Callable[[], object]:
+def waits_for_lock(beside: Postgres, count: int = 1) -> Callable[[], object]:
     async def look() -> bool:
         query = """SELECT FROM pg_stat_activity
             WHERE datname = current_database() AND wait_event_type = 'Lock'"""
-        return bool(await beside.fetch(query))
+        return len(await beside.fetch(query)) >= count
 
     return look
 
@@ -222,8 +223,7 @@ async def test_a_write_that_nobody_answered_and_that_happened_is_acknowledged(
         ours.listen(heard.append)
         async with holder.reserved():
             writing = asyncio.create_task(ours.write([write("a")], BY))
-            await until(waits_for_lock(beside))
-            await until(lambda: ours.refusal is not None)
+            await until(waits_for_lock(beside, 2))  # it, and then whoever asks about it
         change = await writing
         assert change is not None
         assert await ours.changes(0) == (change,) == tuple(heard)
@@ -432,6 +432,24 @@ async def test_a_text_with_a_zero_in_it_is_kept_with_another_character(dsn: str)
         assert change is not None
         assert (change.actor, change.note) == ("a\ufffdda", "be\ufffdcause")
         assert await ours.changes(0) == (change,)
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("DELETE FROM registry_head", "have been emptied"),
+        ("DROP TABLE registry_head", "does not exist"),
+    ],
+)
+async def test_tables_that_somebody_emptied_are_not_an_empty_registry(
+    dsn: str, beside: Postgres, statement: str, words: str
+):
+    async with opened(dsn) as ours:
+        await ours.write([write("a")], BY)
+        await beside.statement(statement)
+        for asking in (ours.head(), ours.view(), ours.changes(0), ours.write([write("b")], BY)):
+            with pytest.raises(StoreUnavailable, match=words):
+                await asking
 
 
 async def test_a_form_of_a_later_version_is_refused(dsn: str, beside: Postgres):

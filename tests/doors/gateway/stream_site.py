@@ -14,7 +14,8 @@ from bascule.asgi.bounded_http import Limits
 from bascule.asgi.connections import Caps
 from bascule.asgi.guard import GuardedApp
 from bascule.asgi.serve import Serving
-from bascule.auth.tokens import MemoryTokenStore, Tokens
+from bascule.auth.memory_token_store import MemoryTokenStore
+from bascule.auth.tokens import Tokens
 from bascule.doors.gateway.api import gateway_routes
 from bascule.doors.gateway.gateway import Gateway
 from bascule.doors.sessions import Sessions

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from bascule.auth.tokens import MemoryTokenStore, Tokens
+from bascule.auth.memory_token_store import MemoryTokenStore
+from bascule.auth.tokens import Tokens
 from bascule.doors.gateway import lists
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import KEY

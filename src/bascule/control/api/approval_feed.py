@@ -35,6 +35,7 @@ class ApprovalFeed:
         self._told: dict[str, ApprovalState] = {}
         self._loop = asyncio.get_running_loop()
         self._look_at = self._loop.time() + LOOK_SECONDS
+        self._heard = approvals.heard
 
     async def steps(self) -> AsyncGenerator[Approval | None, None]:
         """Yield approvals as they move, and None when nothing did for a while.
@@ -57,7 +58,7 @@ class ApprovalFeed:
                 yield None
                 if not self._waiting:
                     await self._approvals.moved(LOOK_SECONDS)
-                if self._loop.time() >= self._look_at:
+                if self._heard != self._approvals.heard or self._loop.time() >= self._look_at:
                     await self._look()
         finally:
             end()
@@ -80,6 +81,7 @@ class ApprovalFeed:
     async def _look(self) -> None:
         """See what nobody has told."""
         self._look_at = self._loop.time() + LOOK_SECONDS
+        self._heard = self._approvals.heard
         found = await self._open()
         still = {approval.id for approval in found}
         ended = [id for id, state in self._told.items() if state in STEPS and id not in still]

@@ -14,8 +14,9 @@ from bascule.asgi.guard import OPEN, BodyRule, GuardedRoute, route
 from bascule.asgi.json import json_response, read_as
 from bascule.asgi.parameters import only_parameters
 from bascule.auth.links import InvalidCode, Links, page_role
+from bascule.auth.page_uses import IDLE_SECONDS
 from bascule.auth.token_record import TokenRecord
-from bascule.auth.tokens import IDLE_SECONDS, Minted, Tokens
+from bascule.auth.tokens import Minted, Tokens
 from bascule.clock import rfc3339
 from bascule.control.api.query import acting, principal
 from bascule.wire.api.addresses import LOGIN, LOGOUT

@@ -121,6 +121,7 @@ _AFTER = _CHANGES.format(where="r.revision > $1 ORDER BY r.revision", order="r.r
 _BEFORE = _CHANGES.format(where="r.revision < $1 ORDER BY r.revision DESC", order="r.revision DESC")
 _MARK = """SELECT mark FROM registry_revisions WHERE revision = $1
     AND revision >= (SELECT floor FROM registry_head)"""
+_RAISE_FENCE = "UPDATE registry_head SET fence = fence + 1 RETURNING floor"
 _COMPACTING = lock_key("compacting the registry")
 #: What is left at or below the floor is the last version of each object that lives there.
 _SUPERSEDED = """DELETE FROM registry_changes c USING (
@@ -175,14 +176,13 @@ class PostgresStore(PostgresProposals):
 
     async def head(self) -> Head:
         """Return where the store is."""
-        [row] = await self._postgres.fetch(_HEAD, seconds=_FOLLOW_SECONDS)
-        return Head(*row)
+        return _head(await self._postgres.fetch(_HEAD, seconds=_FOLLOW_SECONDS))
 
     async def view(self, revision: int | None = None) -> View:
         """Return every object, now or at an older revision, from one snapshot."""
 
         async def work(connection: Connection) -> tuple[Head, list[Row]]:
-            head = Head(*await connection.fetchrow(_HEAD) or ())
+            head = _head(await connection.fetch(_HEAD))
             if revision is None:
                 return head, await connection.fetch(f"SELECT {_OBJECT} FROM registry_objects")  # noqa: S608 - a constant
             refuse_unreachable(revision, head)
@@ -196,7 +196,7 @@ class PostgresStore(PostgresProposals):
     async def changes(self, since: int, limit: int = 256) -> tuple[Change, ...]:
         """Return the changes after a revision, the oldest first."""
         rows = await self._postgres.fetch(_AFTER, since, limit, seconds=_FOLLOW_SECONDS)
-        floor = rows[0][0]
+        floor = _first(rows)[0]
         if since < floor:
             raise Compacted(since, floor)
         return await apart(len(rows), partial(_changes, rows))
@@ -269,7 +269,7 @@ class PostgresStore(PostgresProposals):
     ) -> Change | None:
         kinds, ids = [write.kind for write in writes], [write.id for write in writes]
         rows = await place.fetch(_TOUCHED, kinds, ids)
-        head = rows[0]
+        head = _first(rows)
         revision, fence = head[1], head[3]
         refuse_moved(base, Position(head[0], revision, head[2]))
         current = {(row[4], row[5]): Current(row[6], row[7], row[8]) for row in rows if row[4]}
@@ -297,24 +297,29 @@ class PostgresStore(PostgresProposals):
 
     async def _find_out(self, change: Change, error: OutcomeUnknown) -> None:
         """Return if a change was written that nobody answered for; raise StoreUnavailable."""
-        try:
+        happened = None
+        with suppress(TimeoutError):
             async with asyncio.timeout(self._postgres.seconds):
                 happened = await self._happened(change)
-        except TimeoutError:
+        if happened is None:
             raise OutcomeUnknown(
                 f"{error}; whether revision {change.revision} was written cannot be found out now"
             ) from error
         if not happened:
             raise StoreUnavailable(f"{error}; nothing was written") from error
 
-    async def _happened(self, change: Change) -> bool:
-        """Say whether a change is there, and keep it from happening if it is not."""
+    async def _happened(self, change: Change) -> bool | None:
+        """Say whether a change is there, and keep it from happening if it is not.
+
+        None: it may have been forgotten already.
+        """
         while True:
             with suppress(StoreUnavailable):
                 # Waits for whoever writes, and from then on a statement that still lies unread
                 # in a server's buffer finds another fence.
-                await self._postgres.statement("UPDATE registry_head SET fence = fence + 1")
-                return await self.mark_at(change.revision) == change.mark
+                floor = _first(await self._postgres.statement(_RAISE_FENCE))[0]
+                mark = await self.mark_at(change.revision)
+                return None if floor > change.revision else mark == change.mark
             await SYSTEM_CLOCK.sleep(_AGAIN_SECONDS)
 
     # --- upkeep
@@ -330,6 +335,17 @@ class PostgresStore(PostgresProposals):
 
     async def close(self) -> None:
         """Do nothing: the database is closed by whoever opened it."""
+
+
+def _first(rows: Sequence[Row]) -> Row:
+    """Return the row that is always there, but for a database that somebody has emptied."""
+    if not rows:
+        raise StoreUnavailable("the tables of the registry have been emptied")
+    return rows[0]
+
+
+def _head(rows: Sequence[Row]) -> Head:
+    return Head(*_first(rows))
 
 
 def _arguments(change: Change, bodies: dict[tuple[Kind, str], str | None]) -> list[object]:
@@ -392,7 +408,7 @@ async def _compact(
 ) -> tuple[int, int]:
     """Forget a batch; return the floor, and where it is to be."""
     mine = await connection.fetchval("SELECT pg_try_advisory_xact_lock($1)", _COMPACTING)
-    head = Head(*await connection.fetchrow(_HEAD) or ())
+    head = _head(await connection.fetch(_HEAD))
     if not mine:
         return head.floor, head.floor
     query = "SELECT min(revision) FROM registry_revisions WHERE at >= $1 AND revision > $2"

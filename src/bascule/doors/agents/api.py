@@ -10,9 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bascule.asgi.errors import Refused
-from bascule.asgi.guard import GuardedApp, GuardedRoute, GuardRules, Verifier, route
+from bascule.asgi.guard import GuardedApp, GuardedRoute, GuardRules, route
 from bascule.asgi.json import json_response, read_as, read_object
 from bascule.asgi.parameters import only_parameters
+from bascule.asgi.verifier import Verifier
 from bascule.auth.identity import Principal
 from bascule.doors.agents.ports import Agents, Writer
 from bascule.errors import InvalidRecord
