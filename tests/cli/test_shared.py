@@ -6,9 +6,11 @@ import asyncio
 import json
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from tests.cli.served import Done, command, process
+from tests.flow.up_process import record
 from tests.postgres.replicas import replicas
 
 SERVER = ("servers", "add", "x", "--allow", "*", "--", "true")
@@ -51,6 +53,32 @@ async def test_commands_of_a_replicas_owner_need_no_more_than_its_directory(tmp_
         assert (link.code, link.json["url"].startswith(a.url)) == (0, True), link.err
         well = await run("doctor", *here, **made.env)
         assert (well.code, well.json["ok"]) == (0, True), well.out + well.err
+
+
+@pytest.mark.requirement("cli:shared")
+async def test_a_dry_run_says_what_files_would_change_in_the_shared_registry(tmp_path: Path):
+    records = tmp_path / "records"
+    records.mkdir()
+    (records / "x.toml").write_text(record("x"), encoding="utf-8")
+    async with replicas(tmp_path) as made:
+        words = ("up", "--dry-run", "--registry-dir", str(records), "--dsn", made.dsn, "--json")
+        here = ("--data-dir", str(tmp_path / "a"))
+        empty = await run(*words, *here)
+        assert (empty.code, empty.json["problems"]) == (0, []), empty.err
+        assert "x" in "".join(empty.json["diff"])
+        connection = await asyncpg.connect(made.dsn)
+        tables = await connection.fetchval(
+            "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"
+        )
+        await connection.close()
+        assert tables == 0
+        a = await made.start("a", "--registry-dir", str(records))
+        same = await run(*words, *here)
+        assert (same.code, same.json["diff"]) == (0, ["no change"]), same.err
+        assert await a.end() == 0  # which would load it first
+        (records / "x.toml").unlink()
+        gone = await run(*words, *here)
+        assert (gone.code, "x" in "".join(gone.json["diff"])) == (0, True), gone.err
 
 
 @pytest.mark.requirement("cli:shared")

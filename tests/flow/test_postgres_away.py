@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,24 @@ async def test_calls_go_on_while_postgresql_is_away_and_it_is_said_everywhere(
 
     await until(written)
     assert await up.end() == 0
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.requirement("registry:postgres:away")
+@pytest.mark.parametrize("how", ["killed", "hanging"])
+@pytest.mark.parametrize("command", ["up", "registry serve"])
+async def test_a_process_ends_in_order_while_postgresql_is_away(
+    how: str, command: str, cluster: Cluster, made: Replicas
+):
+    up = await made.start("a", command=tuple(command.split()))
+    (cluster.kill if how == "killed" else cluster.pause)()
+    up.process.terminate()
+    async with asyncio.timeout(60):
+        assert await up.process.wait() == 0
+    assert up.process.stderr is not None
+    assert "Traceback" not in (await up.process.stderr.read()).decode()
+    if how == "hanging":
+        cluster.go_on()
 
 
 @pytest.mark.requirement("registry:postgres:away")
