@@ -241,8 +241,11 @@ def test_a_certificate_is_good_for_as_long_as_it_says(
     ("spoil", "words"),
     [
         (lambda _, key: key.unlink(), "cannot be read: No such file"),
-        (lambda _, key: key.write_text("no key"), "cannot be used with"),
-        (lambda chain, _: chain.write_text("no certificate"), "cannot be used with"),
+        (lambda _, key: key.write_text("no key", encoding="utf-8"), "cannot be used with"),
+        (
+            lambda chain, _: chain.write_text("no certificate", encoding="utf-8"),
+            "cannot be used with",
+        ),
     ],
 )
 def test_tls_files_that_cannot_be_used_are_told(

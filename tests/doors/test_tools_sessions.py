@@ -163,6 +163,7 @@ async def test_every_token_may_ask_whose_it_is(door: Door, role: Role):
             "task": task,
             "store_id": "",
             "revision": 1,
+            "mark": "",
             "person": None,
             "acts_for_users": False,
             "serves": [],

@@ -51,6 +51,7 @@ FACES: Mapping[str, Face] = {
     "store_unavailable": Face(503, "UNAVAILABLE", 5),
     "no_node": Face(503, "UNAVAILABLE", 107),
     "invalid_request": Face(400, "INVALID_ARGUMENT", 22),
+    "not_copied": Face(409, "FAILED_PRECONDITION", 22),
     "wrong_state": Face(409, "FAILED_PRECONDITION", 22),
     "wrong_conversation": Face(409, "FAILED_PRECONDITION", 22),
     "in_use": Face(409, "ABORTED", 11),
