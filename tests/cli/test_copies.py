@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from bascule.app.copy_tables import COUNT, sqlite_sql
 from tests.app.moving import database_seen, directory_seen, fill
 from tests.cli.served import Done, command, served
 from tests.postgres.databases import database
@@ -104,3 +107,10 @@ def test_a_place_that_has_no_registry_is_told(tmp_path: Path):
     (tmp_path / "file").write_bytes(b"no database")
     done = command("registry", "restore", str(tmp_path / "file"), "--data-dir", str(tmp_path))
     assert (done.code, "cannot be read" in done.err) == (1, True)
+
+
+def test_a_ledger_without_a_row_yet_counts_from_nothing():
+    """A backup may come before the first event has left the journal."""
+    with closing(sqlite3.connect(":memory:")) as ledger:
+        ledger.executescript("CREATE TABLE events (number); CREATE TABLE meta (key, value)")
+        assert ledger.execute(sqlite_sql(COUNT).read).fetchall() == [(0, 0)]

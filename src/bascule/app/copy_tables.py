@@ -191,8 +191,9 @@ _SQLITE: Mapping[str, Sql] = {
         add="INSERT INTO checkpoints (number, tip, made_at, anchor) VALUES (?2, ?3, ?4, ?5)",
     ),
     COUNT.title: Sql(
-        read="""SELECT coalesce(max(number), b.cut), b.cut FROM events, (SELECT CAST(coalesce(
-            (SELECT value FROM meta WHERE key = 'base_number'), 0) AS INTEGER) AS cut) AS b""",
+        read="""SELECT coalesce((SELECT max(number) FROM events), cut), cut
+            FROM (SELECT CAST(coalesce((SELECT value FROM meta WHERE key = 'base_number'), 0)
+            AS INTEGER) AS cut)""",
     ),
 }
 
