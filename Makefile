@@ -68,21 +68,27 @@ web: setup
 guests: setup .venv-guests/.stamp
 	@$(BIN)/python -m checks.guests --write
 
+# What makes src/bascule/wire/pb has an environment of its own: it is the oldest that is supported.
+.venv-proto/.stamp: proto/requirements.lock $(filter .uv/%,$(UV))
+	@test -x .venv-proto/bin/python || $(UV) venv --quiet --python $(PYTHON) .venv-proto
+	@$(UV) pip sync --quiet --require-hashes --python .venv-proto/bin/python proto/requirements.lock
+	@touch $@
+
 # A driver for the browser of tests/browser; Bascule itself never needs it.
 .venv/.browser: .venv/.stamp tests/browser/requirements.lock
 	@$(UV) pip install --quiet --require-hashes --python $(BIN)/python --requirements tests/browser/requirements.lock
 	@touch $@
 
 ## test: all tests, the long ones at a tenth of their count or less
-test: setup .venv/.browser
+test: setup .venv/.browser .venv-proto/.stamp
 	@$(BIN)/python -m checks.run_tests $(ARGS)
 
 ## check: the gate
-check: setup .venv/.browser
+check: setup .venv/.browser .venv-proto/.stamp
 	@$(BIN)/python -m checks.gate
 
 ## soak: the long forms; results go to bench/results/
-soak: setup .venv/.browser
+soak: setup .venv/.browser .venv-proto/.stamp
 	@$(BIN)/python -m checks.soak $(ARGS)
 
 # Peers that the benchmarks measure beside Bascule; nothing else needs them.
@@ -98,9 +104,11 @@ bench: setup .venv/.bench .venv/.browser
 ## lock: renew the lock files (names, versions and hashes, no addresses)
 lock: $(filter .uv/%,$(UV))
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements.lock
+	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --constraints requirements-dev.lock pyproject.toml --extra scale --extra wasm -o deploy/requirements.lock
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml --group dev -o requirements-dev.lock
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml --group dev --group bench -o requirements-bench.lock
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --group guests -o guests/requirements.lock
+	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --group proto -o proto/requirements.lock
 	@for peer in mcp-proxy fastmcp; do $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links bench/peers/$$peer.in -o bench/peers/$$peer.lock || exit 1; done
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --constraints requirements-dev.lock tests/browser/requirements.in -o tests/browser/requirements.lock
 	@for name in mcp1 frameworks; do $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links tests/doors/gateway/clients/$$name.in -o tests/doors/gateway/clients/$$name.lock || exit 1; done
@@ -114,8 +122,9 @@ format: setup
 	@$(BIN)/ruff check --fix .
 
 ## generate: files that are made from the source and committed
-generate: setup
+generate: setup .venv-proto/.stamp
+	@$(BIN)/python -m checks.protobuf --write
 	@$(BIN)/python -m checks.generated --write
 
 clean:
-	rm -rf .venv .venv-guests .uv .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-guests .venv-proto .uv .pytest_cache .ruff_cache .hypothesis

@@ -47,6 +47,7 @@ STATIC = (
     Step("types", (str(BIN / "basedpyright"),), "mend the types: .venv/bin/basedpyright"),
     Step("web", (sys.executable, "-m", "checks.web"), "make web, then what it names"),
     Step("guests", (sys.executable, "-m", "checks.guests"), "make guests", tells=True),
+    Step("proto", (sys.executable, "-m", "checks.protobuf"), "make generate, then what it names"),
     Step("format", (str(BIN / "ruff"), "format", "--check", "."), "make format"),
     Step("lint", (str(BIN / "ruff"), "check", "--output-format=concise", "."), "make format"),
     Step("layers", (str(BIN / "lint-imports"),), "import downwards only: docs/architecture.md"),

@@ -50,7 +50,14 @@ from bascule.wire.api.approvals import (
     NewDecision,
 )
 from bascule.wire.api.health import Health, InstanceProof, Ready
-from bascule.wire.api.history import HistoryPage, RevisionDiff, Rollback, RolledBack
+from bascule.wire.api.history import (
+    Announced,
+    Announcement,
+    HistoryPage,
+    RevisionDiff,
+    Rollback,
+    RolledBack,
+)
 from bascule.wire.api.imports import Imported, ImportMode, ImportText, Rescanned
 from bascule.wire.api.me import Integrations, Me
 from bascule.wire.api.proposals import ProposalList
@@ -297,6 +304,9 @@ _REGISTRY: _Table = {
         answers={200: RolledBack},
         refusals=(*_SAVE, "compacted", "future_revision", "not_found"),
         body=Rollback,
+    ),
+    ("POST", f"{ADMIN}/announce"): Exchange(
+        answers={200: Announced}, refusals=(*WRITE, "invalid_record", *DOWN), body=Announcement
     ),
     ("POST", RESCAN): Exchange(
         answers={200: Rescanned},

@@ -10,7 +10,8 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-IGNORED = frozenset({".git", ".venv", ".venv-guests", ".uv", "__pycache__", "node_modules", "dist"})
+_ENVIRONMENTS = (".venv", ".venv-guests", ".venv-proto", ".uv")
+IGNORED = frozenset({".git", *_ENVIRONMENTS, "__pycache__", "node_modules", "dist"})
 
 
 def repository_files(root: Path = ROOT) -> list[Path]:

@@ -32,7 +32,7 @@ def test_a_line_names_the_step_and_its_fix():
 
 def test_the_gate_has_all_its_steps():
     names = {step.name for step in (*STATIC, TESTS)}
-    static = {"format", "lint", "types", "layers", "sizes", "docs", "web", "guests"}
+    static = {"format", "lint", "types", "layers", "sizes", "docs", "web", "guests", "proto"}
     assert names == {*static, "tests"}
 
 

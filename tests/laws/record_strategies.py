@@ -6,6 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from bascule.model.kinds import Kind
+
 Plain = dict[str, Any]
 Values = st.SearchStrategy[Any]
 
@@ -202,3 +204,11 @@ SESSIONS = table(
     tool_denylist=many(QUALIFIED),
     read_only=st.booleans(),
 )
+BY_KIND: dict[Kind, st.SearchStrategy[Plain]] = {
+    "server": SERVERS | REMOTES,
+    "task": TASKS,
+    "profile": PROFILES,
+    "platform": PLATFORMS,
+    "backend": BACKENDS,
+    "user": USERS,
+}

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bascule.audit.events import Act as NotedAct
 from bascule.audit.events import PolicyLoosened
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.model.kinds import COLLECTIONS, KEY_FIELDS, KINDS
@@ -114,7 +115,8 @@ def test_a_dry_run_promises_what_the_write_does_and_changes_nothing(many: list[A
             path = Path(folder) / "registry.db"
             notes: list[PolicyLoosened] = []
 
-            async def note(act: PolicyLoosened) -> None:
+            async def note(act: NotedAct) -> None:
+                assert isinstance(act, PolicyLoosened)
                 notes.append(act)
 
             async with open_desk(store=await SqliteStore(path).open()) as desk:

@@ -10,12 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bascule.errors import InvalidRecord
-from bascule.model.backend import BackendRecord
-from bascule.model.platform import PlatformRecord
-from bascule.model.profile import ProfileRecord
-from bascule.model.server import ServerRecord
+from bascule.model.kinds import CLASSES
 from bascule.model.task import TaskRecord
-from bascule.model.user import UserRecord
 from bascule.wire.records import decode, dump, encode, parse
 from bascule.wire.task_config import parse_session_params, parse_task_config, task_config
 from tests.laws import record_strategies as plain
@@ -23,12 +19,7 @@ from tests.scale import scaled
 from tests.wire.full_records import places, put
 
 KINDS: dict[str, tuple[type[Any], st.SearchStrategy[dict[str, Any]]]] = {
-    "server": (ServerRecord, plain.SERVERS | plain.REMOTES),
-    "task": (TaskRecord, plain.TASKS),
-    "profile": (ProfileRecord, plain.PROFILES),
-    "platform": (PlatformRecord, plain.PLATFORMS),
-    "backend": (BackendRecord, plain.BACKENDS),
-    "user": (UserRecord, plain.USERS),
+    kind: (CLASSES[kind], values) for kind, values in plain.BY_KIND.items()
 }
 LISTS = ("default_server_ids", "allowed_server_ids", "server_tags", "tool_allowlist")
 each_kind = pytest.mark.parametrize("kind", KINDS)

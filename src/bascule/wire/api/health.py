@@ -8,12 +8,16 @@ from msgspec import Struct
 
 #: The reason for which servers themselves have to be looked at.
 UNWELL_SERVERS = "servers_unwell"
+NOT_FOLLOWING = "not_following"
+#: A node has not heard from its control plane for so long that it decides nothing.
+STALE = "stale"
 
 
 class Health(Struct, frozen=True):
     """How the process is: ``servers`` counts them by state.
 
-    ``reasons`` say why it is degraded, in words, by codes that stay the same.
+    ``reasons`` say why it is degraded, in words, by codes that stay the same. Without a token that
+    may read the metrics the words name no host and no replica.
     """
 
     status: Literal["ok", "degraded"]

@@ -51,7 +51,7 @@ class HistoryPage(Struct, frozen=True, kw_only=True):
     changes: tuple[HistoryEntry, ...]
     next_before: int | None
     mark: str = ""
-    #: The store that this one replaced when it was restored; empty for one that was not.
+    #: The store that this one replaces: restored from it, or announced; empty for none.
     predecessor: str = ""
 
 
@@ -109,6 +109,24 @@ class Rollback(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     revision: Annotated[int, Meta(ge=0)]
     only: tuple[RecordName, ...] | None = None
     note: str = ""
+
+
+#: As stores are named in positions.
+StoreId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9]{1,64}$", description="the id of a store")]
+
+
+class Announcement(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Says that the registry's store replaces another one."""
+
+    succeeds: StoreId
+
+
+class Announced(Struct, frozen=True, kw_only=True):
+    """Which store the registry is, and which one it says that it replaces."""
+
+    store_id: str
+    revision: int
+    predecessor: str
 
 
 class DryRun(Struct, frozen=True, kw_only=True):

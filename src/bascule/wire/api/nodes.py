@@ -45,7 +45,32 @@ class NodeWords(Struct, frozen=True, forbid_unknown_fields=True):
     servers: Annotated[tuple[ServerWords, ...], Meta(max_length=MAX_SERVERS)] = ()
 
 
+class NodeSaid(Struct, frozen=True):
+    """The same where the node is known by its credential."""
+
+    state: NodeState
+    revision: Annotated[int, Meta(ge=0)] = 0
+    servers: Annotated[tuple[ServerWords, ...], Meta(max_length=MAX_SERVERS)] = ()
+
+
 class NodeHeard(Struct, frozen=True):
     """The report was taken; ``revision`` is the registry's."""
 
     revision: int
+
+
+class NodeStanding(Struct, frozen=True, kw_only=True):
+    """How a node stands to its control plane, as its owner is told.
+
+    A ``degraded`` node serves what it knows, a ``stale`` one nothing. ``confirmed_at`` is when the
+    control plane last said that this is right.
+    """
+
+    node: str
+    registry: str
+    store_id: str
+    revision: int
+    state: Literal["ok", "degraded", "stale"]
+    reason: str | None
+    confirmed_at: str | None
+    servers: tuple[ServerWords, ...]

@@ -95,8 +95,9 @@ class Overview(Struct, frozen=True, kw_only=True):
 class NodeShown(Struct, frozen=True, kw_only=True):
     """A node as it reported last; ``servers`` counts them by state.
 
-    ``state`` is ``ok``, ``degraded`` (it does not follow the registry) or ``silent`` (no report
-    for long). ``version`` is None where it is not known.
+    ``state`` is ``ok``, ``degraded`` (it does not follow the registry), ``silent`` (no report
+    for long) or ``lost`` (its stream has ended). ``version`` is None where it is not known.
+    ``doubled_at`` is when another process last wanted to be the same node and was refused.
     """
 
     name: str
@@ -105,6 +106,7 @@ class NodeShown(Struct, frozen=True, kw_only=True):
     version: str | None
     last_seen: str | None
     servers: dict[str, int]
+    doubled_at: str | None = None
 
 
 class NodeList(Struct, frozen=True):

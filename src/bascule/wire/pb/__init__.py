@@ -1,0 +1,1 @@
+"""The protobuf messages of ``proto/``: made by ``make generate``, never edited."""
