@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -15,13 +16,14 @@ from bascule.db.driver import Connection
 from bascule.db.errors import OutcomeUnknown, StoreUnavailable
 from bascule.db.postgres import Postgres, lock_key
 from bascule.db.postgres_listener import Listener
+from bascule.db.postgres_presence import Presence
 from tests.node.pool.fake_channel import our_tasks
 from tests.postgres.cluster import Cluster, own_cluster
 from tests.postgres.databases import database
+from tests.postgres.deaf_pooler import deaf_pooler
 from tests.waits import DEADLINE_SECONDS, SOON_SECONDS, Heard, until
 
 SHORT = 0.5
-LOG_BYTES = 16 << 20
 MUCH = "INSERT INTO t SELECT g, repeat('y', 2000) FROM generate_series(1, 10000) g"
 TABLE = "CREATE TABLE t (x integer PRIMARY KEY, y text)"
 
@@ -251,17 +253,14 @@ async def asked_for_long(postgres: Postgres) -> bool:
 
 @pytest.mark.requirement("registry:postgres:deadline")
 async def test_a_full_disk_refuses_a_write_and_nothing_else(cluster: Cluster):
-    """The system refuses the server's process every byte of a file beyond the log's size."""
-    async with opened(cluster.dsn(), most=1) as postgres:
+    async with opened(cluster.dsn()) as postgres:
         await postgres.statement(TABLE)
-        [row] = await postgres.fetch("SELECT pg_backend_pid()")
-        limit = resource.prlimit(row[0], resource.RLIMIT_FSIZE)
-        resource.prlimit(row[0], resource.RLIMIT_FSIZE, (LOG_BYTES, limit[1]))
+        cluster.fill_disk()
         with pytest.raises(StoreUnavailable, match="refuses: could not extend file") as full:
             await postgres.statement(MUCH)
         assert not isinstance(full.value, OutcomeUnknown)
-        assert await count(postgres) == 0
-        resource.prlimit(row[0], resource.RLIMIT_FSIZE, limit)
+        assert (await count(postgres), postgres.trouble) == (0, None)
+        cluster.empty_disk()
         await postgres.statement(MUCH)
         assert await count(postgres) == 10_000
 
@@ -372,7 +371,7 @@ async def can_be_had(postgres: Postgres) -> bool:
 
 @asynccontextmanager
 async def listening(postgres: Postgres, heard: Heard[str]) -> AsyncGenerator[Listener, None]:
-    listener = Listener(postgres, "things", lambda: heard.hear("a word"))
+    listener = Listener(postgres, "things", lambda _: heard.hear("a word"))
     running = asyncio.create_task(listener.run())
     try:
         yield listener
@@ -418,3 +417,61 @@ async def test_a_listener_beside_a_pooler_goes_to_the_server_itself(dsn: str):
                 await heard.reach(2)
         finally:
             await postgres.close()
+
+
+async def test_whoever_asks_for_longer_has_longer_for_each_statement(dsn: str):
+    """As a verification of all of the ledger does."""
+    slow = "SELECT pg_sleep(1)"
+    async with opened(dsn, seconds=SHORT) as postgres:
+        await postgres.read(lambda connection: connection.execute(slow), seconds=SOON_SECONDS)
+        await postgres.write(lambda connection: connection.execute(slow), seconds=SOON_SECONDS)
+        with pytest.raises(StoreUnavailable):
+            await postgres.read(lambda connection: connection.execute(slow))
+
+
+async def test_a_database_that_cannot_keep_every_text_is_refused():
+    async with database("ENCODING 'LATIN1' LOCALE 'C'") as dsn, opened(dsn) as postgres:
+        with pytest.raises(StoreUnavailable, match="the encoding LATIN1: make a database with"):
+            await postgres.migrate("things", (TABLE,))
+        assert await postgres.fetch("SELECT to_regclass('bascule_forms')") == [(None,)]
+
+
+async def test_a_server_that_lets_nobody_in_is_said_to_refuse(dsn: str):
+    nowhere = urlsplit(dsn)._replace(path="/nowhere").geturl()
+    with pytest.raises(StoreUnavailable, match='refuses: database "nowhere" does not exist'):
+        await Postgres(nowhere).open()
+
+
+async def test_a_pooler_that_takes_no_settings_is_named_with_what_to_set(dsn: str, tmp_path: Path):
+    async with deaf_pooler(dsn, tmp_path, strict=True) as pooled:
+        with pytest.raises(StoreUnavailable, match=r"is a pooler: name .* store\.listen_dsn"):
+            await Postgres(pooled).open()
+        postgres = await Postgres(pooled, listen_dsn=dsn).open()
+        await postgres.close()
+
+
+async def test_whoever_is_there_notices_a_connection_that_died_without_a_word(cluster: Cluster):
+    """As behind a firewall that forgets connections: the server lets go of the lock."""
+
+    async def is_unseen() -> bool:
+        with pytest.raises(StoreUnavailable) as found:
+            await presence.others()
+        return "cannot see this one" in str(found.value)
+
+    async with opened(cluster.dsn(), seconds=SHORT) as postgres:
+        presence = Presence(postgres, "things")
+        async with presence.shown():
+            assert await presence.others() == 0
+            cluster.pause()
+            try:
+                await until(is_unseen)
+            finally:
+                cluster.go_on()
+            assert await until(lambda: is_alone(presence))
+
+
+async def is_alone(presence: Presence) -> bool:
+    try:
+        return await presence.others() == 0
+    except StoreUnavailable:
+        return False

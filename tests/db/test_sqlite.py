@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from bascule.db.errors import StoreUnavailable
-from bascule.db.sqlite import APPLICATION_ID, Database, give_back, read_only
+from bascule.db.sqlite import APPLICATION_ID, Database, give_back, plain_commit, read_only
+from tests.db.others import another_looks
 
 pytestmark = pytest.mark.anyio
 TABLE = ("CREATE TABLE t (x INTEGER PRIMARY KEY, y TEXT) STRICT",)
@@ -167,3 +168,42 @@ async def test_a_new_file_that_shrinks_gives_its_pages_back(tmp_path: Path):
         sizes[shrinks] = path.stat().st_size
     assert sizes[False] > 1_000_000
     assert sizes[True] < 50_000
+
+
+class FailsOnce:
+    """Commits for real, but for one time."""
+
+    def __init__(self) -> None:
+        self.fails = False
+
+    def __call__(self, connection: sqlite3.Connection, /) -> None:
+        if self.fails:
+            self.fails = False
+            raise sqlite3.OperationalError("disk I/O error")
+        plain_commit(connection)
+
+
+@pytest.mark.requirement("audit:ledger:held")
+@pytest.mark.parametrize("how", ["opened again", "healed"])
+async def test_a_file_that_this_process_opens_again_stays_held(tmp_path: Path, how: str):
+    """SQLite's locks are the process's: whoever closes the file by hand ends all of them."""
+    path, commit = tmp_path / "x.db", FailsOnce()
+    database = Database(path, commit=commit)
+    await database.open((TABLE,))
+    await database.read(lambda c: c.execute("SELECT * FROM t").fetchall())
+    if how == "healed":
+        commit.fails = True
+        with pytest.raises(StoreUnavailable):
+            await database.write(lambda c: c.execute("INSERT INTO t (y) VALUES ('lost')") and None)
+        await database.heal()
+    else:
+        beside = Database(path)
+        await beside.open((TABLE,))
+        await beside.close()
+    await database.write(lambda c: c.execute("INSERT INTO t (y) VALUES ('kept')") and None)
+    another_looks(path)
+    assert (tmp_path / "x.db-wal").exists(), "another process took it for its own"
+    await database.close()
+    with read_only(path) as left:
+        assert left.execute("SELECT y FROM t").fetchall() == [("kept",)]
+    left.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from tests.postgres.binaries import as_whom, command, own
 from tests.waits import blocked_until
 
 _SECONDS = 60.0
+_LOG_BYTES = 16 << 20
 #: What a server for tests needs not do, and how little it takes.
 _SETTINGS: Mapping[str, str] = {
     "fsync": "off",  # a killed process loses nothing by it; a killed machine is not tried here
@@ -100,6 +102,19 @@ class Cluster:
         """Let it go on."""
         for pid in self._family():
             os.kill(pid, signal.SIGCONT)
+
+    def fill_disk(self) -> None:
+        """Have the system refuse every byte of a file beyond the size of the server's log."""
+        self._limit_files(_LOG_BYTES)
+
+    def empty_disk(self) -> None:
+        """Let its files grow again."""
+        self._limit_files(None)
+
+    def _limit_files(self, most: int | None) -> None:
+        for pid in self._family():
+            hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard if most is None else most, hard))
 
     def _end(self, how: signal.Signals) -> None:
         if self._process is None:

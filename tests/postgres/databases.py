@@ -16,11 +16,11 @@ _numbers = itertools.count()
 
 
 @asynccontextmanager
-async def database() -> AsyncGenerator[str, None]:
-    """Make an empty database; yield its DSN."""
+async def database(more: str = "") -> AsyncGenerator[str, None]:
+    """Make an empty database, with ``more`` options of CREATE DATABASE; yield its DSN."""
     server = server_dsn()
     name = f"bascule_{os.getpid()}_{next(_numbers)}"
-    await _say(server, f"CREATE DATABASE {name} TEMPLATE template0 STRATEGY wal_log")
+    await _say(server, f"CREATE DATABASE {name} TEMPLATE template0 STRATEGY wal_log {more}")
     try:
         yield urlsplit(server)._replace(path=f"/{name}").geturl()
     finally:

@@ -11,15 +11,26 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 _PORT = 5432
 _NOTIFICATION = b"A"
 _LENGTH_BYTES = 4
+_WORDS = b"SFATAL\0C08P01\0Munsupported startup parameter: statement_timeout\0\0"
+_REFUSAL = b"E" + (len(_WORDS) + _LENGTH_BYTES).to_bytes(_LENGTH_BYTES) + _WORDS
 
 
 @asynccontextmanager
-async def deaf_pooler(dsn: str, folder: Path) -> AsyncGenerator[str, None]:
-    """Stand before a server, on a socket in a folder; yield the DSN that leads through here."""
+async def deaf_pooler(dsn: str, folder: Path, *, strict: bool = False) -> AsyncGenerator[str, None]:
+    """Stand before a server, on a socket in a folder; yield the DSN that leads through here.
+
+    A ``strict`` one takes no connection that brings settings of its own, as PgBouncer does.
+    """
     talks: set[asyncio.Task[None]] = set()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = await _message(reader)
+        if strict and b"statement_timeout" in first:
+            writer.write(_REFUSAL)
+            writer.close()
+            return
         there, here = await connected(dsn)
+        here.write(first)
         try:
             async with asyncio.TaskGroup() as both:
                 both.create_task(_passed(reader, here))
@@ -41,6 +52,12 @@ async def deaf_pooler(dsn: str, folder: Path) -> AsyncGenerator[str, None]:
             task.cancel()
         await asyncio.gather(*talks, return_exceptions=True)
         await server.wait_closed()
+
+
+async def _message(reader: asyncio.StreamReader) -> bytes:
+    """Return the first message of a connection, which has no kind."""
+    head = await reader.readexactly(_LENGTH_BYTES)
+    return head + await reader.readexactly(int.from_bytes(head) - _LENGTH_BYTES)
 
 
 async def connected(dsn: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

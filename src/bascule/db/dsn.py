@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 FORM = "postgresql://USER@HOST:PORT/DATABASE"
 _SCHEMES = frozenset({"postgresql", "postgres"})
 _SECRET = frozenset({"password", "sslpassword"})
+_FILES = frozenset({"passfile", "servicefile", "sslkey", "sslcert", "sslrootcert"})
+#: Below the home of whoever runs the process; the driver looks there unasked.
+_USUAL_FILES = (".pgpass", ".pg_service.conf", ".postgresql")
 
 
 def dsn_problem(dsn: str) -> str | None:
@@ -36,6 +40,21 @@ def has_password(dsn: str) -> bool:
     words, at, _ = parts.netloc.rpartition("@")
     named = {name for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
     return bool(at and ":" in words) or bool(named & _SECRET)
+
+
+def named_files(dsn: str) -> tuple[str, ...]:
+    """Return the files with passwords, keys and certificates that a DSN names."""
+    parts = _parts(dsn)
+    asked = [] if parts is None else parse_qsl(parts.query)
+    return tuple(value for name, value in asked if name in _FILES)
+
+
+def driver_files(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return where a driver looks for the same, if a DSN does not say."""
+    named = (environ.get(f"PG{name.upper()}") for name in sorted(_FILES))
+    home = environ.get("HOME")
+    usual = [] if not home else [f"{home.rstrip('/')}/{name}" for name in _USUAL_FILES]
+    return (*(name for name in named if name), *usual)
 
 
 def _parts(dsn: str) -> SplitResult | None:

@@ -39,6 +39,11 @@ _NOTICE_SECONDS = 1.0
 #: Classes of errors that leave open what became of a commit: of the connection, and of an
 #: operator who ended it.
 _DOUBTFUL = ("08", "57P")
+#: Classes of errors with which a server that is well lets nobody in: who asks, for which database,
+#: and as one too many.
+_NOT_LET_IN = ("28", "3D", "53")
+#: What PgBouncer says to a connection that brings settings of its own.
+_UNKNOWN_SETTING = "unsupported startup parameter"
 _FORMS = "CREATE TABLE bascule_forms (part text PRIMARY KEY, form integer NOT NULL)"
 _NEW_FORM = """INSERT INTO bascule_forms VALUES ($1, $2)
     ON CONFLICT (part) DO UPDATE SET form = excluded.form"""
@@ -115,7 +120,8 @@ class Postgres:
 
     async def read(self, work: Work[T], *, seconds: float | None = None) -> T:
         """Run several queries over one snapshot."""
-        return await self._leased(lambda connection: _transaction(connection, work, _READ), seconds)
+        begin = _READ + self._longer(seconds)
+        return await self._leased(lambda connection: _transaction(connection, work, begin), seconds)
 
     async def write(self, work: Work[T], *, seconds: float | None = None) -> T:
         """Run a whole transaction; return what it returned, once that is durable.
@@ -123,8 +129,19 @@ class Postgres:
         Raise OutcomeUnknown when its commit was not answered, StoreUnavailable when nothing was
         written.
         """
+        begin = _WRITE + self._longer(seconds)
         return await self._leased(
-            lambda connection: _transaction(connection, work, _WRITE), seconds
+            lambda connection: _transaction(connection, work, begin), seconds, writes=True
+        )
+
+    def _longer(self, seconds: float | None) -> str:
+        """Return what lets the server wait for a transaction that may take longer than others."""
+        if seconds is None or seconds <= self.seconds:
+            return ""
+        most = int(seconds * 1000)
+        return (
+            f"; SET LOCAL statement_timeout = {most}"
+            f"; SET LOCAL idle_in_transaction_session_timeout = {most}"
         )
 
     async def fetch(self, query: str, *args: object, seconds: float | None = None) -> list[Row]:
@@ -133,7 +150,15 @@ class Postgres:
 
     async def statement(self, query: str, *args: object) -> list[Row]:
         """Run one statement that is a transaction of its own; as ``write``, in one round trip."""
-        return await self._leased(lambda connection: _alone(connection, query, args), None)
+        return await self._leased(
+            lambda connection: _alone(connection, query, args), None, writes=True
+        )
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncGenerator[Lent, None]:
+        """Lend a connection for several questions, each of them as if it were asked here."""
+        async with self._lease(self.seconds) as connection:
+            yield Lent(self, connection)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Transaction, None]:
@@ -149,15 +174,17 @@ class Postgres:
             finally:
                 await begun.undo()
 
-    async def _leased(self, work: Work[T], seconds: float | None) -> T:
+    async def _leased(self, work: Work[T], seconds: float | None, *, writes: bool = False) -> T:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (seconds or self.seconds)
         async with self._lease(deadline - loop.time()) as connection:
-            return await self.answer(connection, work, deadline - loop.time())
+            return await self.answer(connection, work, deadline - loop.time(), writes=writes)
 
-    async def answer(self, connection: Connection, work: Work[T], seconds: float) -> T:
+    async def answer(
+        self, connection: Connection, work: Work[T], seconds: float, *, writes: bool = False
+    ) -> T:
         """Run a work on a connection of this database; whoever is answered has no trouble."""
-        with self.faults():
+        with self.faults(writes=writes):
             found = await ended(connection, work, seconds)
         self.trouble = None
         return found
@@ -185,17 +212,21 @@ class Postgres:
             raise TimeoutError(why) from error
 
     @contextmanager
-    def faults(self) -> Generator[None, None, None]:
-        """Have all that the driver raises say what it means to whoever asked."""
+    def faults(self, *, writes: bool = False) -> Generator[None, None, None]:
+        """Have all that the driver raises say what it means to whoever asked.
+
+        A write that is refused was answered. It is no trouble of the database, which the next read
+        would end: whoever wrote knows what was refused, and until when.
+        """
         try:
             yield
         except OutcomeUnknown as error:
             self.trouble = str(error)
             raise
         except FAULTS as error:
-            what = "refuses" if _was_said(error) else "does not answer"
-            self.trouble = f"{self.where} {what}: {said(error)}"
-            raise StoreUnavailable(self.trouble) from error
+            words = f"{self.where} {_deed(error)}: {said(error)}"
+            self.trouble = None if writes and _was_said(error) else words
+            raise StoreUnavailable(words) from error
 
     # --- what one process does for all
 
@@ -207,10 +238,9 @@ class Postgres:
         """
 
         async def work(connection: Connection) -> None:
-            # Whoever is before us may take as long as all of this may.
-            await connection.execute("SET LOCAL statement_timeout = 0")
             await connection.execute("SELECT pg_advisory_xact_lock($1)", lock_key("forms"))
             if await connection.fetchval("SELECT to_regclass('bascule_forms') IS NULL"):
+                await self._refuse_encoding(connection)
                 await connection.execute(_FORMS)
             query = "SELECT form FROM bascule_forms WHERE part = $1"
             form: int = await connection.fetchval(query, part) or 0
@@ -225,6 +255,15 @@ class Postgres:
                 await connection.execute(_NEW_FORM, part, len(forms))
 
         await self.write(work, seconds=FORM_SECONDS)
+
+    async def _refuse_encoding(self, connection: Connection) -> None:
+        """Refuse to make tables where not every text can be kept."""
+        encoding: str = await connection.fetchval("SHOW server_encoding")
+        if encoding != "UTF8":
+            raise StoreUnavailable(
+                f"{self.where} has the encoding {encoding}: make a database with ENCODING 'UTF8' "
+                "TEMPLATE template0"
+            )
 
     @asynccontextmanager
     async def held(self, name: str) -> AsyncGenerator[bool, None]:
@@ -248,12 +287,31 @@ class Postgres:
             return await connect(self.direct_dsn, seconds=self.seconds, settings=name)
 
 
-class Transaction:
-    """A transaction that is open between questions (``Postgres.transaction``)."""
+class Lent:
+    """A connection for several questions (``Postgres.lent``)."""
 
     def __init__(self, postgres: Postgres, connection: Connection) -> None:
         self._postgres = postgres
         self._connection = connection
+
+    async def fetch(self, query: str, *args: object) -> list[Row]:
+        """Run one query; raise StoreUnavailable."""
+        return await self._run(lambda connection: connection.fetch(query, *args))
+
+    async def statement(self, query: str, *args: object) -> list[Row]:
+        """Run one statement that is a transaction of its own; as ``Postgres.write``."""
+        return await self._run(lambda connection: _alone(connection, query, args), writes=True)
+
+    async def _run(self, work: Work[T], *, writes: bool = False) -> T:
+        seconds = self._postgres.seconds
+        return await self._postgres.answer(self._connection, work, seconds, writes=writes)
+
+
+class Transaction(Lent):
+    """A transaction that is open between questions (``Postgres.transaction``)."""
+
+    def __init__(self, postgres: Postgres, connection: Connection) -> None:
+        super().__init__(postgres, connection)
         self._open = False
 
     async def begin(self) -> None:
@@ -266,10 +324,6 @@ class Transaction:
         )
         self._open = True
 
-    async def fetch(self, query: str, *args: object) -> list[Row]:
-        """Run one query of it; raise StoreUnavailable."""
-        return await self._run(lambda connection: connection.fetch(query, *args))
-
     async def statement(self, query: str, *args: object) -> list[Row]:
         """Say its last word and commit; as ``Postgres.write``."""
 
@@ -279,16 +333,13 @@ class Transaction:
             self._open = False
             return rows
 
-        return await self._run(work)
+        return await self._run(work, writes=True)
 
     async def undo(self) -> None:
         """Undo it, unless it was committed."""
         if self._open:
             with suppress(StoreUnavailable):
                 await self._run(lambda connection: connection.execute("ROLLBACK"))
-
-    async def _run(self, work: Work[T]) -> T:
-        return await self._postgres.answer(self._connection, work, self._postgres.seconds)
 
 
 async def hang_up(connection: OwnConnection) -> None:
@@ -298,6 +349,21 @@ async def hang_up(connection: OwnConnection) -> None:
             await connection.close()
     except FAULTS:
         connection.terminate()
+
+
+async def stay(connection: OwnConnection, seconds: float) -> None:
+    """Return when a connection is lost; one that dies without a word is asked every so often.
+
+    Raise what the driver does where that is not answered in as long again.
+    """
+    lost = asyncio.Event()
+    connection.add_termination_listener(lambda _: lost.set())
+    while not connection.is_closed():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await lost.wait()
+        if not lost.is_set():
+            await ended(connection, lambda c: c.execute("SELECT 1"), seconds)
 
 
 async def ended(connection: Connection, work: Work[T], seconds: float) -> T:
@@ -339,7 +405,7 @@ async def _transaction(connection: Connection, work: Work[T], begin: str) -> T:
         with suppress(*FAULTS):
             await connection.execute("ROLLBACK")
         raise
-    if begin == _READ:
+    if begin.startswith(_READ):
         await connection.execute("COMMIT")
     else:
         await _commit(connection)
@@ -377,6 +443,15 @@ def _is_certain(error: BaseException) -> bool:
     """
     state = getattr(error, "sqlstate", None)
     return _was_said(error) and isinstance(state, str) and not state.startswith(_DOUBTFUL)
+
+
+def _deed(error: BaseException) -> str:
+    """Return what a server did that did not do what was asked."""
+    if _UNKNOWN_SETTING in str(error):
+        return "is a pooler: name the server itself in store.listen_dsn (BASCULE_LISTEN_DSN)"
+    state = getattr(error, "sqlstate", None)
+    away = not isinstance(state, str) or not state.startswith(_NOT_LET_IN)
+    return "does not answer" if away and not _was_said(error) else "refuses"
 
 
 def _was_said(error: BaseException) -> bool:

@@ -6,13 +6,12 @@ once then, since nobody knows what was said meanwhile.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.driver import FAULTS
 from bascule.db.errors import StoreUnavailable
-from bascule.db.postgres import Postgres, ended, hang_up, said
+from bascule.db.postgres import Postgres, ended, hang_up, said, stay
 
 #: How often a silent connection is asked whether it lives.
 _HEARTBEAT_SECONDS = 5.0
@@ -20,13 +19,13 @@ _AGAIN_SECONDS = 0.5
 
 
 class Listener:
-    """Calls ``ring`` for every word on a channel, until cancelled."""
+    """Calls ``ring`` with every word on a channel, and with none for what may be missed."""
 
     def __init__(
         self,
         postgres: Postgres,
         channel: str,
-        ring: Callable[[], None],
+        ring: Callable[[str], None],
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -48,24 +47,12 @@ class Listener:
 
     async def _listen(self) -> None:
         connection = await self._postgres.connect()
-        lost = asyncio.Event()
         try:
-            connection.add_termination_listener(lambda _: lost.set())
-            begin = connection.add_listener(self._channel, lambda *_: self._ring())
+            begin = connection.add_listener(self._channel, lambda *said: self._ring(said[-1]))
             await ended(connection, lambda _: begin, _HEARTBEAT_SECONDS)
             self.trouble = None
-            self._ring()
-            while not await _set_within(lost, _HEARTBEAT_SECONDS):
-                await ended(connection, lambda c: c.execute("SELECT 1"), _HEARTBEAT_SECONDS)
+            self._ring("")
+            await stay(connection, _HEARTBEAT_SECONDS)
             self.trouble = "the listener is lost"
         finally:
             await hang_up(connection)
-
-
-async def _set_within(event: asyncio.Event, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from bascule.clock import SYSTEM_CLOCK
 from bascule.db.driver import FAULTS
 from bascule.db.errors import StoreUnavailable
-from bascule.db.postgres import Postgres, ended, hang_up, lock_key
+from bascule.db.postgres import Postgres, ended, hang_up, lock_key, stay
 from bascule.lifetime import Tasks
 
 _AGAIN_SECONDS = 0.5
@@ -55,7 +55,7 @@ class Presence:
 
     async def _stay(self, tried: asyncio.Event) -> None:
         while True:
-            with suppress(*FAULTS):
+            with suppress(*FAULTS, StoreUnavailable):
                 await self._be_there(tried)
             self._pid = 0
             tried.set()
@@ -63,14 +63,10 @@ class Presence:
 
     async def _be_there(self, tried: asyncio.Event) -> None:
         """Hold the lock until its connection is lost."""
-        connection, lost = await self._postgres.connect(), asyncio.Event()
+        connection, seconds = await self._postgres.connect(), self._postgres.seconds
         try:
-            connection.add_termination_listener(lambda _: lost.set())
-            asking = ended(
-                connection, lambda c: c.fetchval(_HERE, self._key), self._postgres.seconds
-            )
-            self._pid = await asking
+            self._pid = await ended(connection, lambda c: c.fetchval(_HERE, self._key), seconds)
             tried.set()
-            await lost.wait()
+            await stay(connection, seconds)
         finally:
             await hang_up(connection)

@@ -29,7 +29,7 @@ def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
     ``replace=False`` leaves a file that is there already as it is.
     """
     private_folder(path.parent)
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    unfinished = path.with_name(_unfinished(path) + secrets.token_hex(4))
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(unfinished, flags, 0o600), "wb") as file:
@@ -43,6 +43,19 @@ def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
                 path.hardlink_to(unfinished)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _unfinished(path: Path) -> str:
+    """Return how the names begin under which a file is written, before it has its own."""
+    return f".{path.name}."
+
+
+def sweep_unfinished(path: Path) -> None:
+    """Remove what writers of a file left that were killed; nobody may be writing it now."""
+    start = _unfinished(path)
+    for found in path.parent.iterdir() if path.parent.is_dir() else ():
+        if found.name.startswith(start):
+            found.unlink(missing_ok=True)
 
 
 def private_key(path: Path, size: int) -> bytes:

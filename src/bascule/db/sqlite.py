@@ -9,6 +9,7 @@ what is really there, makes the store writable. Reads go on.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sqlite3
 import threading
@@ -181,7 +182,7 @@ class Database:
 
     def _open(self, migrations: Sequence[Migration], outdated: Mapping[int, str]) -> None:
         self._migrations, self._outdated = migrations, outdated
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        _make(self.path)
         if self.path.stat().st_size:
             with closing(read_only(self.path)) as untouched:
                 refuse_foreign(untouched, self.path, len(migrations), outdated)
@@ -332,6 +333,15 @@ def _failure(work: Callable[[], None]) -> Exception | None:
 
 def _ends_all(failure: Exception) -> bool:
     return isinstance(failure, sqlite3.Error) and _code(failure) in _FATAL
+
+
+def _make(path: Path) -> None:
+    """Make a file, unless it is there: opening and closing that would end SQLite's locks on it."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if path.exists() and not os.access(path, os.R_OK | os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path)) from None
 
 
 def read_only(path: Path) -> sqlite3.Connection:
