@@ -19,8 +19,8 @@ from bascule.audit.journal import Disk
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.postgres_ledger import PostgresLedger
 from bascule.audit.sqlite_ledger import SqliteLedger
+from bascule.auth.encryption import NotOpened, decrypted, encrypted
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.control.envelope import NotOpened, decrypted, encrypted
 from bascule.db.postgres import Postgres
 from bascule.db.sqlite import Commit, plain_commit
 from bascule.model.approval import (

@@ -16,6 +16,7 @@ from bascule.audit.metrics import LATENCY_BOUNDS, SIZE_BOUNDS, Metrics
 from bascule.model.code import ErrorCode
 from bascule.model.decision import Reason
 from checks.tree import ROOT
+from tests.audit.filled_metrics import Busy, Kept, filled
 
 PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 
@@ -240,14 +241,6 @@ def test_counting_does_not_import_the_library_that_renders():
     subprocess.run([sys.executable, "-c", script], check=True, timeout=20)
 
 
-class Kept:
-    number, backlog, trouble = 7, 100, "the disk is full"
-
-
-class Busy:
-    open_streams, open_calls = 3, 2
-
-
 def test_what_is_under_way_at_the_gateway_is_shown_where_there_is_one():
     metrics = Metrics()
     metrics.gateway = Busy()
@@ -272,21 +265,7 @@ def test_requests_that_are_turned_away_are_counted_by_code_and_no_caller_makes_u
 
 
 def test_the_table_of_the_docs_has_every_family_with_its_type_and_labels_and_no_other():
-    metrics = Metrics()
-    call(metrics, code="mcp_timeout")
-    metrics.tool("fs", "read").cut += 1
-    metrics.tool("fs", "read").misfits += 1
-    metrics.connected("fs")
-    metrics.listed("fs", 1.0)
-    metrics.throttled("fs", 0.5)
-    metrics.injected("fs", "success")
-    metrics.denied("fs", "not_allowed")
-    metrics.conversed(iterations=2, calls=1, budget="max_seconds")
-    metrics.session_refused("not_allowed")
-    metrics.turned_away("no_token")
-    metrics.approval_moved("pending")
-    metrics.ledger, metrics.gateway = Kept(), Busy()
-    metrics.degraded = ("registry_unwritable",)
+    metrics = filled()
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]+) \|", PAGE, re.MULTILINE)
     assert {name: kind for name, kind, _ in rows} == types(metrics)
     documented = {name: set(re.findall(r"`(\w+)`", labels)) for name, _, labels in rows}

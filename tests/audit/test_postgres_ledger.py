@@ -7,7 +7,7 @@ import json
 import random
 import shutil
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,10 @@ from bascule.audit.ledger import LedgerUnavailable
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.postgres_ledger import PostgresLedger
 from bascule.audit.verification import Verification, verify
+from bascule.clock import SYSTEM_CLOCK
 from bascule.db.postgres import Postgres
 from bascule.testing import FakeClock
-from bascule.wire.api.audit import AuditFilters
+from bascule.wire.api.audit import AuditEntry, AuditFilters
 from tests.audit.calls import Ended, Leaving, made
 from tests.audit.ledger_rows import opened
 from tests.audit.questions import shared_ledger
@@ -205,6 +206,40 @@ async def test_the_oldest_rows_of_a_chain_are_cut_and_no_others(dsn: str, tmp_pa
             assert (await verified(one)).ok
             with pytest.raises(StopAsyncIteration):
                 await anext(one.reader().export(AuditFilters(request_id="r2")))
+
+
+@pytest.mark.requirement("audit:ledger:postgres")
+async def test_the_chain_of_a_replica_that_is_gone_goes_once_all_of_it_is_too_old(
+    dsn: str, tmp_path: Path
+):
+    async with shared_ledger(dsn, folder(tmp_path, "gone")) as gone:
+        gone.intent(Leaving(1))
+    postgres = await Postgres(dsn).open()
+    await postgres.statement("UPDATE ledger_chains SET seen_at = now() - interval '400 days'")
+    await postgres.close()
+    clock = FakeClock()
+    clock.jump(SYSTEM_CLOCK.now() - clock.now() + 400 * 86_400)
+    async with shared_ledger(dsn, folder(tmp_path, "one"), clock=clock) as one:
+        one.intent(Leaving(2))
+
+        async def cut() -> Sequence[AuditEntry]:
+            page = await one.reader().search(AuditFilters(event="ledger_cut"), None, 10)
+            return page.entries
+
+        [entry] = await until(cut)
+        await one.checkpoint()
+        assert (await one.reader().life("r1")) is None
+        assert (await verified(one)).ok
+        path = tmp_path / "exported"
+        path.write_bytes(await exported(one))
+    kept = anchors(tmp_path)
+    id = next(json.loads(line)["ledger_id"] for line in anchors(tmp_path / "gone"))
+    assert entry.event["chain"] == id
+    assert verify(path, kept).ok, "a row says that it was removed"
+    async with shared_ledger(dsn, folder(tmp_path, "gone")) as back:
+        back.intent(Leaving(3))
+        await back.checkpoint()
+        assert (await verified(back)).ok
 
 
 # --- PostgreSQL away

@@ -16,6 +16,7 @@ from bascule.audit.approval_steps import ApprovalRefused
 from bascule.audit.approvals import Approvals
 from bascule.audit.ledger import LedgerUnavailable
 from bascule.audit.parked_turns import LedgerTurns, Place, TurnRefused
+from bascule.db.postgres import Postgres
 from bascule.model.approval import Answer, Approval, Approved, Denied, Verb, Waiting
 from tests.audit.questions import (
     KeySealer,
@@ -193,6 +194,18 @@ async def test_a_claim_of_which_nobody_can_tell_does_not_leave_and_is_not_made_a
         assert refused.value.code == "claimed"
 
 
+async def test_approvals_that_cannot_be_read_for_long_are_logged_once(
+    link: TornLink, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    async with kept(tmp_path, dsn=link.dsn) as approvals:
+        link.cut()
+        for _ in range(3):
+            with pytest.raises(LedgerUnavailable):
+                await approvals.listing(EVERY)
+    logged = [record for record in caplog.records if "cannot be read: " in record.getMessage()]
+    assert len(logged) == 1
+
+
 # --- a database that is another one
 
 
@@ -240,6 +253,22 @@ async def test_a_copy_of_the_server_that_is_put_back_voids_what_was_not_claimed(
             with pytest.raises(ApprovalRefused) as refused:
                 await until_told(claim, approvals, agreed, "c2")
             assert refused.value.code == "void", "it was claimed, and the copy does not know"
+
+
+@pytest.mark.requirement("approval:replicas:epoch")
+async def test_a_row_of_ones_own_that_is_not_there_any_more_voids_what_was_not_claimed(
+    dsn: str, tmp_path: Path
+):
+    async with kept(tmp_path, dsn=dsn) as approvals:
+        agreed = await approved(approvals, request("agreed"))
+        postgres = await Postgres(dsn).open()
+        await postgres.statement(
+            "DELETE FROM ledger_events WHERE link = (SELECT max(link) FROM ledger_events)"
+        )
+        await postgres.close()
+        with pytest.raises(ApprovalRefused) as refused:
+            await claim(approvals, agreed)
+        assert refused.value.code == "void"
 
 
 def promote(cluster: Cluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from contextlib import closing
@@ -20,7 +21,9 @@ from bascule.audit.verification import verify
 from bascule.db.errors import StoreUnavailable
 from bascule.db.sqlite import plain_commit
 from bascule.testing import FakeClock
+from bascule.wire.api.audit import AuditFilters
 from tests.audit.calls import Ended, Leaving, made
+from tests.db.others import another_looks
 from tests.waits import until
 
 KEY = bytes(32)
@@ -74,6 +77,24 @@ async def test_two_processes_on_one_ledger_make_one_chain(tmp_path: Path):
     with closing(sqlite3.connect(tmp_path / "ledger.db")) as connection:
         numbers = [n for (n,) in connection.execute("SELECT number FROM events ORDER BY number")]
     assert numbers == list(range(1, 24))
+
+
+@pytest.mark.requirement("audit:ledger:held")
+async def test_a_ledger_that_its_process_verifies_stays_held_and_can_be_read(tmp_path: Path):
+    """Another process writes to it and closes it: it is not the last, and takes no log away."""
+    ledger = await SqliteLedger(tmp_path, key=KEY).open()
+    ledger.intent(Leaving(1))
+    await ledger.taken_in()
+    verified = await asyncio.to_thread(ledger.verify, lambda _: None)
+    assert (verified.rows, verified.problems) == (1, ())
+    another_looks(tmp_path / "ledger.db")
+    assert (tmp_path / "ledger.db-wal").exists()
+    ledger.intent(Leaving(2))
+    await ledger.taken_in()
+    reads = (ledger.reader().search(AuditFilters(), None, 10) for _ in range(4))
+    assert {len(page.entries) for page in await asyncio.gather(*reads)} == {2}
+    await ledger.close()
+    assert ids(tmp_path) == ["call_intent r1", "call_intent r2"]
 
 
 class Failing:

@@ -113,6 +113,10 @@ class MemoryRows:
         if len(self._kept) > KEPT:
             self._forget_one()
 
+    def amend(self, approval: Approval) -> None:
+        """Keep more of a pending question; no step is made by it."""
+        self._kept[approval.id] = approval
+
     def _forget_one(self) -> None:
         """Forget the oldest that came to its end; denials count for a while, and stay."""
         ended = (id for id, one in self._kept.items() if one.state not in _COUNTED)
@@ -226,6 +230,11 @@ class SqlRows:
             self._statements.execute(query, (approval.id,))
         self.moved.append(approval)
         self.steps += 1
+
+    def amend(self, approval: Approval) -> None:
+        """Keep more of a pending question; no step is made by it."""
+        query = "UPDATE approvals SET body = ? WHERE id = ? AND state = 'pending'"
+        self._statements.execute(query, (msgspec.json.encode(approval), approval.id))
 
     def _add(self, approval: Approval, asked: Shown) -> None:
         call = approval.call

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Container, Coroutine, Sequence
 from contextlib import suppress
 from typing import Protocol, TypeAlias, TypeVar
 
+from msgspec.structs import replace
+
 from bascule.audit import approval_steps as steps
 from bascule.audit.approval_rows import ApprovalFilter, Date, MemoryRows, Sealer, SqlRows
 from bascule.audit.approval_settings import ApprovalSettings
@@ -21,6 +23,7 @@ from bascule.audit.events import LeavingCall
 from bascule.audit.journaled_ledger import JournaledLedger
 from bascule.audit.ledger import LedgerUnavailable
 from bascule.audit.ledger_file import writing
+from bascule.audit.upkeep import look_after
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.errors import StoreUnavailable
 from bascule.db.group import Group
@@ -119,6 +122,8 @@ class LedgerStore:
         self._group: Group[Statements] = Group(ledger.database)
         self._epoch = ledger.epoch()
         self._forgot = False
+        #: Whether the log says already that nothing can be read.
+        self._unread = False
 
     async def open(self) -> LedgerStore:
         """Void what is open if the ledger was restored or copied."""
@@ -137,10 +142,14 @@ class LedgerStore:
     async def read(self, work: Callable[[AnyRows], T]) -> T:
         """Look at one state of the rows."""
         try:
-            return await self._ledger.database.read(lambda found: work(self._rows(found)))
+            found = await self._ledger.database.read(lambda found: work(self._rows(found)))
         except StoreUnavailable as error:
-            logger.warning("approvals cannot be read: %s", error)
+            if not self._unread:
+                logger.warning("approvals cannot be read: %s", error)
+            self._unread = True
             raise LedgerUnavailable("approvals cannot be read now; see the log") from None
+        self._unread = False
+        return found
 
     async def tidy(self) -> None:
         """Empty the write-ahead log of what was removed."""
@@ -341,6 +350,16 @@ class Approvals:
         """Return all that wait for a decision, the oldest first."""
         return (await self.listing(_PENDING))[::-1]
 
+    async def note_told(self, id: str) -> None:
+        """Remember that the hook knows of a question, so that it is not asked again."""
+
+        def work(rows: AnyRows) -> None:
+            found = rows.get(id)
+            if found is not None and found.state == "pending":
+                rows.amend(replace(found, told=True))
+
+        await self._step(work)
+
     async def settled(self, id: str, seconds: float | None) -> Approval:
         """Wait until a question is not pending any more, at most so long; return it as it is.
 
@@ -369,12 +388,7 @@ class Approvals:
 
     async def run(self) -> None:
         """End what nobody decides on in time, and forget what is old, until cancelled."""
-        while True:
-            try:
-                await self.sweep()
-            except BasculeError as error:
-                logger.warning("approvals cannot be looked after now: %s", error)
-            await self._clock.sleep(_SWEEP_SECONDS)
+        await look_after("approvals", self.sweep, _SWEEP_SECONDS, self._clock)
 
     async def sweep(self) -> None:
         """Do that once."""

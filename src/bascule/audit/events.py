@@ -226,6 +226,15 @@ class PolicyLoosened(Struct, frozen=True, kw_only=True, tag="policy_loosened", t
     changes: tuple[str, ...]
 
 
+class StoreAnnounced(Struct, frozen=True, kw_only=True, tag="store_announced", tag_field="event"):
+    """Somebody said that this registry's store replaces another: nodes of that one follow this."""
+
+    timestamp: float
+    by: str
+    store_id: str
+    succeeds: str
+
+
 class ApprovalMoved(Struct, frozen=True, kw_only=True, tag="approval", tag_field="event"):
     """An approval came into a state: asked for (``pending``), decided on, claimed, or at its end.
 
@@ -257,7 +266,10 @@ class ApprovalMoved(Struct, frozen=True, kw_only=True, tag="approval", tag_field
 
 
 class LedgerCut(Struct, frozen=True, kw_only=True, tag="ledger_cut", tag_field="event"):
-    """The oldest rows were taken away: from which to which, and the hash of the last of them."""
+    """The oldest rows were taken away: from which to which, and the hash of the last of them.
+
+    ``chain`` is the id of another chain of which all were: its replica is gone.
+    """
 
     timestamp: float
     by: str
@@ -266,6 +278,7 @@ class LedgerCut(Struct, frozen=True, kw_only=True, tag="ledger_cut", tag_field="
     last: int
     count: int
     tip: str
+    chain: str | None = None
 
 
 class JournalSetAside(Struct, frozen=True, kw_only=True, tag="set_aside", tag_field="event"):
@@ -316,7 +329,7 @@ class EndedCall(Protocol):
 
 
 #: What somebody did, written before it is done.
-Act = TokenMade | TokenEnded | SecretChanged | PolicyLoosened
+Act = TokenMade | TokenEnded | SecretChanged | PolicyLoosened | StoreAnnounced
 Event = (
     SessionOpened
     | SessionRefusal

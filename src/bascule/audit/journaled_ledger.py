@@ -58,7 +58,6 @@ _REST = 9
 _RELIEF_SECONDS = 1.0
 _RETENTION_SECONDS = 3_600.0
 _AGAIN_SECONDS = 5.0
-_BY = "retention"
 
 
 class JournaledLedger(FileQueue):
@@ -477,14 +476,16 @@ class JournaledLedger(FileQueue):
         self._cut_at = now
         limits = convert(self.settings, Limits, from_attributes=True)
         try:
-            while await self.database.write(
-                lambda found: cut(found, limits, self._clock.now(), _BY, self.tables)
-            ):
+            while await self.database.write(lambda s: self._cut(s, limits, self._clock.now())):
                 await self._sign()
         except StoreUnavailable as error:
             if self.database.refusal is not None:
                 raise
             logger.error("nothing is removed from the ledger: %s", error)  # noqa: TRY400 - as it says
+
+    def _cut(self, statements: Statements, limits: Limits, now: float) -> bool:
+        """Cut some rows off; say whether there were any."""
+        return cut(statements, limits, now, "retention", self.tables) is not None
 
     async def _recover(self, error: Exception) -> None:
         """Say what is wrong, wait, and read what is really there, as a restart would."""

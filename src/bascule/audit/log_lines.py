@@ -25,6 +25,7 @@ from bascule.audit.events import (
     SecretChanged,
     SessionOpened,
     SessionRefusal,
+    StoreAnnounced,
     TokenEnded,
     TokenMade,
     ToolsListed,
@@ -160,6 +161,8 @@ def _deed(act: Act) -> str:
             return f"secret {act.name} {act.action}"
         case PolicyLoosened():
             return f"{act.kind} {act.id} allows more"
+        case StoreAnnounced():
+            return f"this registry replaces store {act.succeeds}"
 
 
 def _level(status: CallStatus) -> int:

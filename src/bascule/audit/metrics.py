@@ -170,6 +170,8 @@ class Metrics:
         self.ledger: LedgerState | None = None
         #: Why the process is degraded, by code; looked at when figures are asked for.
         self.degraded: tuple[str, ...] = ()
+        #: The revision that the process serves, looked at likewise.
+        self.revision: int | None = None
         #: The gateway whose state is shown, if there is one.
         self.gateway: GatewayState | None = None
         self._servers: dict[str, ServerStats] = {}
@@ -307,6 +309,7 @@ class Metrics:
             {(state,): n for state, n in tuple(self._approvals.items())},
         )
         yield _degraded_family(self.degraded)
+        yield from () if self.revision is None else [_revision_family(self.revision)]
         yield from _chat_families(self._chat)
         yield from () if self.ledger is None else _ledger_families(self.ledger)
         yield from () if self.gateway is None else _gateway_families(self.gateway)
@@ -443,6 +446,13 @@ def _degraded_family(reasons: Iterable[str]) -> Metric:
     for reason in reasons:
         family.add_metric((reason,), 1)
     return family
+
+
+def _revision_family(revision: int) -> Metric:
+    from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415 -- as above
+
+    text = "The registry's revision that the process serves."
+    return GaugeMetricFamily("mcp_registry_revision", text, value=revision)
 
 
 def _ledger_families(ledger: LedgerState) -> Iterator[Metric]:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from bascule.audit.approval_rows import Sealer
 from bascule.audit.journaled_ledger import JournaledLedger
 from bascule.audit.ledger_file import writing
+from bascule.audit.upkeep import look_after
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.statements import Statements
 from bascule.errors import BasculeError
@@ -270,12 +271,7 @@ class LedgerTurns:
 
     async def run(self) -> None:
         """Remove what cannot be used any more, until cancelled."""
-        while True:
-            try:
-                await self.sweep()
-            except BasculeError as error:
-                logger.warning("parked turns cannot be looked after now: %s", error)
-            await self._clock.sleep(_SWEEP_SECONDS)
+        await look_after("parked turns", self.sweep, _SWEEP_SECONDS, self._clock)
 
     async def sweep(self) -> None:
         """Do that once, and leave nothing behind in the write-ahead log."""

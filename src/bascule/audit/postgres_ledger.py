@@ -18,10 +18,12 @@ from bascule.audit.kept_anchors import anchor_lines
 from bascule.audit.ledger_file import ANCHORS_NAME
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.replica import Replica
+from bascule.audit.retention import Limits
 from bascule.audit.search import LedgerReader
 from bascule.audit.shared_epoch import SharedEpoch
+from bascule.audit.shared_retention import cut_gone
 from bascule.audit.shared_tables import CHANNEL, FORMS, LIVE_SECONDS, SharedTables
-from bascule.audit.verification import VERIFY_SECONDS, Told, Verification, merged, verify
+from bascule.audit.verification import VERIFY_SECONDS, Chain, Told, Verification, verify_chains
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.errors import StoreUnavailable
 from bascule.db.postgres import Postgres
@@ -71,7 +73,7 @@ class PostgresLedger(JournaledLedger):
         self._anchored: str | None = None
         self._steps = (None, "0")
         self._rung = asyncio.Event()
-        self._listener = Listener(postgres, CHANNEL, self._rung.set)
+        self._listener = Listener(postgres, CHANNEL, lambda _: self._rung.set())
         self._hearing: list[asyncio.Task[None]] = []
 
     async def _open_database(self) -> None:
@@ -121,18 +123,16 @@ class PostgresLedger(JournaledLedger):
 
         def work(statements: Statements) -> Verification:
             query = "SELECT number, id, node FROM ledger_chains ORDER BY number"
-            chains = statements.execute(query)
-            return merged(
-                {
-                    f"{id} of {node}" if node else id: verify(
-                        statements,
-                        kept if id == own else None,
-                        told=told,
-                        tables=SharedTables(number),
-                    )
-                    for number, id, node in chains
-                }
-            )
+            chains = [
+                Chain(
+                    id,
+                    f"{id} of {node}" if node else id,
+                    SharedTables(number),
+                    kept if id == own else None,
+                )
+                for number, id, node in statements.execute(query)
+            ]
+            return verify_chains(statements, chains, told)
 
         return await self._shared.read(work, seconds=VERIFY_SECONDS)
 
@@ -164,6 +164,10 @@ class PostgresLedger(JournaledLedger):
         named = Path(self.settings.anchor_file or self._data / ANCHORS_NAME)
         return named.with_name(f"{named.stem}-{chain}{named.suffix}")
 
+    def _cut(self, statements: Statements, limits: Limits, now: float) -> bool:
+        """Cut the own chain, and those of replicas that are gone."""
+        return super()._cut(statements, limits, now) or cut_gone(statements, limits, now, self._own)
+
     # --- what others write
 
     async def _hear(self) -> None:
@@ -178,7 +182,12 @@ class PostgresLedger(JournaledLedger):
                 await self._learn()
                 if self._clock.monotonic() - said_at >= _ALIVE_SECONDS:
                     said_at = self._clock.monotonic()
-                    await self.database.write(lambda _: None)
+                    await self.database.write(self._say_alive)
+
+    def _say_alive(self, statements: Statements) -> None:
+        """Have the chain kept; every write says already that the process lives."""
+        query = "UPDATE ledger_chains SET seen_at = now() WHERE number = ?"
+        statements.execute(query, (self._own.own,))
 
     async def _learn(self) -> None:
         number, epoch, steps = await self.database.read(

@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bascule.audit.chain import GENESIS
-from bascule.audit.shared_tables import SharedTables
+from bascule.audit.shared_tables import REMOVED, SharedTables
 from bascule.db.errors import StoreUnavailable
 from bascule.db.statements import Statements
 
@@ -80,6 +80,11 @@ class Replica:
             with suppress(OSError):
                 os.pwrite(self._file, msgspec.json.encode(known).ljust(_BYTES - 1) + b"\n", 0)
 
+    @property
+    def now_known(self) -> Known:
+        """Return what is known with what the write under way has found."""
+        return self._next or self.known
+
     def saw(self, epoch: str | None, steps: int) -> None:
         """Know of steps that others have made, in the epoch that is known."""
         if epoch == self.known.epoch and steps > self.known.steps:
@@ -109,6 +114,7 @@ class Replica:
         if self._tables.appended is not None:
             number, digest = self._tables.appended
             known = replace(known, number=number, tip=digest.hex())
+        self._next = None
         if known != self.known:
             self.learn(known)
 
@@ -127,6 +133,10 @@ class Replica:
         if known.number == 0:
             self._begin_chain(statements, known.chain, None)
             return known
+        if statements.execute(REMOVED, (known.chain,)).fetchone() is not None:
+            new = Known(secrets.token_hex(8), epoch=known.epoch, steps=known.steps)
+            self._begin_chain(statements, new.chain, known.chain)
+            return new
         logger.error(
             "the database went back: row %d of chain %s, which was committed, is not there; "
             "another chain begins",

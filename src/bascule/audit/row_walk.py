@@ -70,6 +70,8 @@ class RowWalk:
         self.rows = self.unprotected = 0
         self.anchored_at: float | None = None
         self.cuts: deque[CutTold] = deque(maxlen=MOST_TOLD)
+        #: Other chains that were taken away as a whole, with the row that says so.
+        self.removed: dict[str, int] = {}
         #: The last row that an anchor covers.
         self._covered = 0
         #: The row that says why the first row is not row 1, and what it says.
@@ -92,6 +94,8 @@ class RowWalk:
     def finish(self, base: tuple[int, bytes] | None, *, anchored: bool) -> None:
         """See what is missing at either end; ``base`` is the row before the first, if known."""
         self._check_end()
+        for number in self.removed.values() if anchored else ():
+            self._refuse_uncovered(number)
         if self.first is not None and self.first.number != 1:
             self._check_front(self.first, anchored=anchored)
         front = 0 if self.first is None else self.first.number - 1
@@ -135,6 +139,9 @@ class RowWalk:
         except (msgspec.DecodeError, ValueError):
             self._problems.add(row.number, "says that rows were cut, and not which")
             return
+        if cut.chain is not None:
+            self.removed[cut.chain] = row.number
+            return
         front = (self.first or row).number
         if cut.last >= front or cut.count != cut.last - cut.first + 1:
             words = f"says that rows {cut.first} to {cut.last} were cut, and some are here"
@@ -177,7 +184,12 @@ class RowWalk:
         number, cut = self._cut
         if not _follows(bytes.fromhex(cut.tip), first):
             self._problems.add(first.number, "changed: its hash does not fit the cut before it")
-        if anchored and number > self._covered:
+        if anchored:
+            self._refuse_uncovered(number)
+
+    def _refuse_uncovered(self, number: int) -> None:
+        """Believe no cut that nobody signed."""
+        if number > self._covered:
             words = "says that rows were cut, and no anchor covers it; run bascule audit checkpoint"
             self._problems.add(number, words)
 

@@ -85,7 +85,7 @@ class SharedEpoch:
         for part, value in identity.items():
             if was.get(part, value) != value:
                 return f"the {part} is {value}, and was {was[part]}"
-        known = self._replica.known
+        known = self._replica.now_known
         if known.epoch is None:
             return None
         if known.epoch != id:

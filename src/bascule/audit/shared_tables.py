@@ -19,6 +19,9 @@ _SEARCHED_CHARACTERS = 500
 LIVE_SECONDS = 30
 #: The channel on which steps of approvals, and new rows, are told.
 CHANNEL = "bascule_ledger"
+#: The row with which some replica says that it removed a chain of another.
+REMOVED = """SELECT 1 FROM ledger_events WHERE event = 'ledger_cut'
+    AND convert_from(body, 'UTF8')::json ->> 'chain' = ? LIMIT 1"""
 #: Rows of which the size is estimated, and what a row takes besides its event.
 _SAMPLE, _ROW_BYTES = 1_000, 400
 
@@ -82,6 +85,7 @@ CREATE TABLE parked_turns (
     holder text, rowid bigint GENERATED ALWAYS AS IDENTITY
 );
 """,
+    "ALTER TABLE ledger_chains ADD COLUMN seen_at timestamptz NOT NULL DEFAULT now()",
 )
 
 

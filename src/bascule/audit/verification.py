@@ -9,9 +9,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from bascule.audit.anchor_walk import AnchorWalk
 from bascule.audit.anchors import key_id, parsed, read_public_key
@@ -28,9 +31,9 @@ from bascule.db.statements import Statements
 VERIFY_SECONDS = 86_400.0
 #: Told how many rows are compared, now and then; what it raises ends the verification.
 Told: TypeAlias = Callable[[int], None]
-_SQLITE = b"SQLite format 3\0"
 #: After how many rows it is told.
 _STRIDE = 500
+_NO_NAMES: Mapping[str, str] = {}
 
 
 def verify(
@@ -49,16 +52,33 @@ def verify(
     """
     given = None if public_key is None else read_public_key(public_key)
     if not isinstance(source, Path):
-        return _of_chain(source, anchors, given, told, tables)
+        return _chain_walk(source, Chain("", "", tables, anchors), given, told).finish()
     try:
+        if _is_database(source):
+            with _opened(source) as connection:
+                chain = Chain("", "", tables, anchors)
+                return _chain_walk(connection, chain, given, told).finish()
         with source.open("rb") as file:
-            if file.read(len(_SQLITE)) != _SQLITE:
-                file.seek(0)
-                return _of_export(file, anchors or (), given, told)
-        with _opened(source) as connection:
-            return _of_chain(connection, anchors, given, told, tables)
+            return _of_export(file, anchors or (), given, told)
     except (OSError, sqlite3.Error) as error:
         raise StoreUnavailable(f"{source} cannot be read: {error}") from error
+
+
+def _is_database(path: Path) -> bool:
+    """Ask SQLite what a file is.
+
+    Whoever opens a database without SQLite and closes it ends the locks that this process has on
+    it: the next process to close the file would take the log of what is not in it yet away.
+    """
+    if not path.is_file() or not path.stat().st_size:
+        return False
+    try:
+        read_only(path).close()
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
+            raise
+        return False
+    return True
 
 
 @contextmanager
@@ -93,7 +113,7 @@ def _of_export(
         if name not in walks:
             walks[name] = _Walk(AnchorWalk((), None, name))
         walks[name].take(one)
-    return merged({name: walk.finish() for name, walk in walks.items()}, given)
+    return _together(walks, given=given)
 
 
 def _by_ledger(anchors: Iterable[bytes]) -> dict[str, list[bytes]]:
@@ -148,22 +168,51 @@ def merged(chains: Mapping[str, Verification], given: str | None = None) -> Veri
     )
 
 
-def _of_chain(
-    statements: Statements,
-    anchors: Iterable[bytes] | None,
-    given: str | None,
-    told: Told,
-    tables: Tables,
+def verify_chains(
+    statements: Statements, chains: Iterable[Chain], told: Told = lambda _: None
 ) -> Verification:
-    problems = Problems()
+    """Verify several chains of one database, each against its anchors."""
+    walks: dict[str, _Walk] = {}
+    names: dict[str, str] = {}
+    done = 0
+    for one in chains:
+        walk = _chain_walk(statements, one, None, partial(_told_after, done, told))
+        walks[one.id], names[one.id] = walk, one.name
+        done += walk.rows
+    return _together(walks, names)
+
+
+def _told_after(done: int, told: Told, count: int) -> None:
+    told(done + count)
+
+
+class Chain(Struct, frozen=True):
+    """A chain of a database: its id, its name for people, where it is, and its anchors."""
+
+    id: str
+    name: str
+    tables: Tables
+    anchors: Iterable[bytes] | None = None
+
+
+def _together(
+    walks: Mapping[str, _Walk], names: Mapping[str, str] = _NO_NAMES, given: str | None = None
+) -> Verification:
+    """Return what was found of all chains, but of those that one of them says are removed."""
+    removed = {id for walk in walks.values() for id in walk.removed}
+    found = {names.get(id, id): walk.finish() for id, walk in walks.items() if id not in removed}
+    return merged(found, given)
+
+
+def _chain_walk(statements: Statements, chain: Chain, given: str | None, told: Told) -> _Walk:
+    tables, problems = chain.tables, Problems()
     _check_checkpoints(statements, tables, problems)
-    lines = stored(statements, tables) if anchors is None else anchors
-    anchor_walk = AnchorWalk(lines, given, tables.ledger_id(statements))
-    before = _base(statements, tables, problems)
-    walk = _Walk(anchor_walk, problems, tables)
+    lines = stored(statements, tables) if chain.anchors is None else chain.anchors
+    anchors = AnchorWalk(lines, given, tables.ledger_id(statements))
+    walk = _Walk(anchors, problems, tables, _base(statements, tables, problems))
     for found in _counted(stored_rows(statements, problems, tables=tables), told):
         walk.take(found)
-    return walk.finish(before)
+    return walk
 
 
 def _counted(found: Iterable[Found], told: Told) -> Iterator[Found]:
@@ -174,20 +223,30 @@ def _counted(found: Iterable[Found], told: Told) -> Iterator[Found]:
 
 
 class _Walk:
-    """Rows of one chain and its anchors, side by side."""
+    """Rows of one chain and its anchors, side by side; ``before`` is the row before the first."""
 
     def __init__(
-        self, anchors: AnchorWalk, problems: Problems | None = None, tables: Tables = FILE
+        self,
+        anchors: AnchorWalk,
+        problems: Problems | None = None,
+        tables: Tables = FILE,
+        before: tuple[int, bytes] | None = None,
     ) -> None:
         self._anchors = anchors
         self._problems = problems = problems or Problems()
         self._rows = RowWalk(anchors.checked(problems), problems, tables=tables)
+        self._before = before
         self.take = self._rows.take
+        self.removed = self._rows.removed
 
-    def finish(self, before: tuple[int, bytes] | None = None) -> Verification:
-        """Return what was found; ``before`` is the row before the first, if known."""
+    @property
+    def rows(self) -> int:
+        return self._rows.rows
+
+    def finish(self) -> Verification:
+        """Return what was found."""
         anchors, walk, problems = self._anchors, self._rows, self._problems
-        walk.finish(before, anchored=anchors.count > 0)
+        walk.finish(self._before, anchored=anchors.count > 0)
         believed = anchors.finish(problems)
         return Verification(
             ok=not problems.count,

@@ -229,6 +229,8 @@ class Approval(Struct, frozen=True, kw_only=True):
     reason: str = ""
     #: The call that claimed it.
     claimed_by: str | None = None
+    #: Whether the hook knows of it, and leaves it to others.
+    told: bool = False
 
 
 class Shown(Struct, frozen=True):
