@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+import sqlite3
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, nullcontext
 from pathlib import Path
-from typing import Protocol, TypedDict, Unpack
+from typing import Any, Protocol, TypedDict, Unpack
 
 from bascule.audit.events import SecretChanged
 from bascule.audit.ledger import MemoryLedger
 from bascule.auth.tokens import Note
 from bascule.control.envelope import OuterKey
 from bascule.control.postgres_secret_store import open_shared_secrets
+from bascule.control.secret_store import FILE_NAME
 from bascule.control.secrets import Secrets, open_secrets
 from bascule.model.backend import BackendRecord
 from bascule.model.secret_use import server_use
@@ -19,6 +23,7 @@ from bascule.model.server import Http, ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.testing.clock import FakeClock
 from tests.auth.replicas import reached
+from tests.postgres.databases import database
 
 BY = "ada"
 #: Text that stands in no other place, and has every kind of character.
@@ -68,9 +73,35 @@ class House(Protocol):
         **parts: Unpack[Parts],
     ) -> AbstractAsyncContextManager[Secrets]: ...
 
+    def another(self) -> AbstractAsyncContextManager[House]:
+        """Return an empty place of the same kind."""
+        ...
+
+    async def say(self, folder: Path, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Say something to the tables behind everybody's back; return the rows.
+
+        They are called ``{secrets}``, ``{bindings}`` and ``{head}``.
+        """
+        ...
+
+    def words(self) -> str:
+        """Return how another process makes the same house, for a command and no replica."""
+        ...
+
 
 class Files:
     """In the files of a folder."""
+
+    def another(self) -> AbstractAsyncContextManager[House]:
+        return nullcontext(self)
+
+    async def say(self, folder: Path, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        query = statement.format(secrets="secrets", bindings="bindings", head="meta")
+        with closing(sqlite3.connect(folder / FILE_NAME, isolation_level=None)) as connection:
+            return connection.execute(query, values).fetchall()
+
+    def words(self) -> str:
+        return "Files()"
 
     def opened(
         self,
@@ -93,6 +124,25 @@ class Shared:
     def __init__(self, dsn: str, *, follow: bool = True) -> None:
         self.dsn = dsn
         self.follow = follow
+
+    @asynccontextmanager
+    async def another(self) -> AsyncGenerator[House, None]:
+        async with database() as dsn:
+            yield Shared(dsn)
+
+    async def say(self, folder: Path, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        del folder
+        numbers = itertools.count(1)
+        query = re.sub(r"\?", lambda _: f"${next(numbers)}", statement).format(
+            secrets="bascule_secrets",
+            bindings="bascule_secret_bindings",
+            head="bascule_secrets_head",
+        )
+        async with reached(self.dsn) as postgres:
+            return [tuple(row) for row in await postgres.statement(query, *values)]
+
+    def words(self) -> str:
+        return f"Shared({self.dsn!r}, follow=False)"
 
     @asynccontextmanager
     async def opened(

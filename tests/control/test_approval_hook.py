@@ -22,6 +22,7 @@ from bascule.outbound.egress import EgressRules
 from bascule.outbound.http import HttpOptions, Url
 from bascule.outbound.rules import NodeRules
 from bascule.testing import FakeClock
+from tests.audit.questions import kept
 from tests.client.peers import nobody
 from tests.control.hook_site import (
     KEY,
@@ -42,6 +43,7 @@ from tests.control.hook_site import (
 )
 from tests.outbound.authority import Authority
 from tests.outbound.scripted_server import Line, answering_once, scripted
+from tests.postgres.databases import database
 from tests.waits import until
 
 ADA = Decider(name="desk", token_id="tok-9", person="ada")
@@ -431,6 +433,47 @@ async def test_after_a_restart_the_hook_is_asked_again_about_what_still_waits(tm
                 assert {question.id for question in receiver.heard} == set(ids[:AT_ONCE])
         store.close()
         await ledger.close()
+
+
+async def is_told(approvals: Approvals, id: str) -> bool:
+    found = await approvals.get(id)
+    return found is not None and found.told
+
+
+@pytest.mark.requirement("approval:hook:once")
+async def test_after_a_restart_the_hook_is_not_asked_again_what_it_has_left_to_others(
+    tmp_path: Path,
+):
+    async with receiving(saying("ask")) as receiver:
+        asked: list[str] = []
+        for _ in range(2):
+            async with kept(tmp_path) as approvals, running(hook_at(approvals, receiver.url)):
+                asked.append(await pending(approvals, len(asked)))
+                await until(lambda: is_told(approvals, asked[-1]))
+        assert [question.id for question in receiver.heard] == asked
+
+
+@pytest.mark.requirement("approval:hook:once")
+async def test_a_replica_that_starts_does_not_ask_what_another_has_asked(tmp_path: Path):
+    """What it is asked itself comes behind what waited already, and is asked."""
+    folders = [tmp_path / "one", tmp_path / "other"]
+    for folder in folders:
+        folder.mkdir()
+    async with (
+        database() as dsn,
+        receiving(saying("ask")) as receiver,
+        kept(folders[0], dsn=dsn) as one,
+        running(hook_at(one, receiver.url)),
+    ):
+        first = await pending(one, 1)
+        await until(lambda: is_told(one, first))
+        asked = [first]
+        for start in range(2):
+            async with kept(folders[1], dsn=dsn) as other, running(hook_at(other, receiver.url)):
+                asked.append(await pending(other, 2 + start))
+                await until(lambda: is_told(one, asked[-1]))
+        assert [question.id for question in receiver.heard] == asked
+        assert [approval.id for approval in await one.pending()] == asked
 
 
 async def test_arguments_that_cannot_be_unsealed_are_not_asked_about(

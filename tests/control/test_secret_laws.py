@@ -16,9 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec.structs import replace
 
 from bascule.audit.ledger import MemoryLedger
+from bascule.auth.encryption import NotOpened
 from bascule.control.envelope import (
     Envelope,
-    NotOpened,
     OuterKey,
     Place,
     new_key,

@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -65,11 +65,6 @@ async def kept_there(tmp_path: Path, house: House) -> Path:
     async with house.opened(tmp_path) as secrets:
         await secrets.set("token", VALUE, by=BY, bind=[USE])
     return tmp_path
-
-
-def edit(folder: Path, statement: str, *values: object) -> None:
-    with closing(sqlite3.connect(folder / FILE_NAME, isolation_level=None)) as connection:
-        connection.execute(statement, values)
 
 
 async def value(folder: Path, key: OuterKey | None = None, house: House | None = None) -> str:
@@ -152,10 +147,10 @@ async def test_a_lost_key_is_no_matter_once_there_is_no_secret(kept_there: Path,
         assert await secrets.secret("token", USE) == "another-value"
 
 
-async def test_a_folder_that_everybody_may_write_to_is_refused(kept: Path):
-    os.chmod(kept, 0o777)  # noqa: PTH101, S103 - the very thing that is refused
+async def test_a_folder_that_everybody_may_write_to_is_refused(kept_there: Path, house: House):
+    os.chmod(kept_there, 0o777)  # noqa: PTH101, S103 - the very thing that is refused
     with pytest.raises(KeyUnusable, match="everybody may write"):
-        await value(kept)
+        await value(kept_there, house=house)
 
 
 def test_an_open_key_file_is_remarked_on(tmp_path: Path):
@@ -257,52 +252,53 @@ async def test_a_key_that_is_given_is_written_nowhere(tmp_path: Path, house: Hou
 
 
 @pytest.mark.parametrize("owned", [False, True], ids=["file", "given"])
-async def test_a_new_key_opens_everything_and_the_old_one_nothing(tmp_path: Path, owned: bool):
+async def test_a_new_key_opens_everything_and_the_old_one_nothing(
+    tmp_path: Path, owned: bool, house: House
+):
     old = new_key() if owned else None
     new = new_key() if owned else None
-    async with opened(tmp_path, key=old) as secrets:
+    async with house.opened(tmp_path, key=old) as secrets:
         await secrets.set("token", VALUE, by=BY, bind=[USE])
-        sealed = column(tmp_path, "sealed")
+        sealed = await column(tmp_path, "sealed", house)
         before = (tmp_path / KEY_NAME).read_bytes() if not owned else b""
         await secrets.rekey(new, by=BY)
         assert await secrets.secret("token", USE) == VALUE
-        assert column(tmp_path, "sealed") == sealed
-    assert await value(tmp_path, new) == VALUE
+        assert await column(tmp_path, "sealed", house) == sealed
+    assert await value(tmp_path, new, house) == VALUE
     if owned:
         before = old.raw if old else b""
     else:
         assert (tmp_path / KEY_NAME).read_bytes() != before
     with pytest.raises(KeyUnusable):
-        await value(tmp_path, OuterKey(before))
+        await value(tmp_path, OuterKey(before), house)
     assert not any(name.startswith(f"{KEY_NAME}.") for name in contents(tmp_path))
 
 
-def column(folder: Path, name: str) -> list[bytes]:
-    with closing(sqlite3.connect(folder / FILE_NAME)) as connection:
-        return [row[0] for row in connection.execute(f"SELECT {name} FROM secrets")]  # noqa: S608
+async def column(folder: Path, name: str, house: House | None = None) -> list[bytes]:
+    query = f"SELECT {name} FROM {{secrets}}"  # noqa: S608 - a constant
+    return [row[0] for row in await (house or Files()).say(folder, query)]
 
 
 async def test_what_the_old_key_wrapped_is_in_no_file_any_more(kept: Path):
-    [wrapped] = column(kept, "wrapped")
+    [wrapped] = await column(kept, "wrapped")
     async with opened(kept) as secrets:
         await secrets.rekey(by=BY)
         assert not any(wrapped in content for content in contents(kept).values())
 
 
 async def test_a_removed_secret_is_overwritten_in_its_file(kept: Path):
-    [sealed] = column(kept, "sealed")
+    [sealed] = await column(kept, "sealed")
     assert sealed in contents(kept)[FILE_NAME]
     async with opened(kept) as secrets:
         await secrets.remove("token", by=BY)
     assert not any(sealed in content for content in contents(kept).values())
 
 
-async def test_processes_that_make_the_store_at_once_all_open_it(tmp_path: Path):
-    stores = [SqliteSecretStore(tmp_path / FILE_NAME) for _ in range(8)]
-    try:
-        await asyncio.gather(*(store.open() for store in stores))
-    finally:
-        await asyncio.gather(*(store.close() for store in stores))
+async def test_processes_that_make_the_store_at_once_all_open_it(tmp_path: Path, house: House):
+    async with AsyncExitStack() as stack:
+        entering = [stack.enter_async_context(house.opened(tmp_path)) for _ in range(8)]
+        for secrets in await asyncio.gather(*entering):
+            assert await secrets.listing() == ()
 
 
 async def test_a_key_of_ones_own_takes_the_place_of_the_file(kept_there: Path, house: House):
@@ -373,11 +369,10 @@ async def test_a_change_of_keys_that_is_cut_off_anywhere_leaves_a_store_that_ope
 _REKEY = """
 import asyncio, sys
 from pathlib import Path
-from bascule.audit.ledger import MemoryLedger
-from bascule.control.secrets import open_secrets
+from tests.control.keeping_secrets import Files, Shared
 
 async def main():
-    async with open_secrets(Path(sys.argv[1]), note=MemoryLedger().note) as secrets:
+    async with eval(sys.argv[2]).opened(Path(sys.argv[1])) as secrets:
         while True:
             await secrets.rekey(by="x")
             print(flush=True)
@@ -386,15 +381,15 @@ asyncio.run(main())
 """
 
 
-async def test_a_kill_while_keys_are_changed_loses_nothing(kept: Path):
+async def test_a_kill_while_keys_are_changed_loses_nothing(kept_there: Path, house: House):
     for number in range(scaled(30)):
-        kill_after(kept, 1 + number % 7)
-        assert await value(kept) == VALUE
+        await asyncio.to_thread(kill_after, kept_there, 1 + number % 7, house)
+        assert await value(kept_there, house=house) == VALUE
 
 
-def kill_after(folder: Path, changes: int) -> None:
+def kill_after(folder: Path, changes: int, house: House) -> None:
     """Let a process change the key again and again, and kill it while it does."""
-    words = [sys.executable, "-c", _REKEY, str(folder)]
+    words = [sys.executable, "-c", _REKEY, str(folder), house.words()]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
@@ -408,49 +403,69 @@ def kill_after(folder: Path, changes: int) -> None:
 # --- rows and files that are not what they were
 
 
-async def test_a_binding_that_somebody_wrote_into_the_file_binds_nothing(kept: Path):
+async def test_a_binding_that_somebody_wrote_into_the_store_binds_nothing(
+    kept_there: Path, house: House
+):
     thief = server_use(server("github", host="thief.example.com"))
-    edit(kept, "UPDATE bindings SET digest = ?", thief.digest)
-    async with opened(kept) as secrets:
-        with pytest.raises(SecretUnbound):
-            await secrets.secret("token", thief)
+    await house.say(kept_there, "UPDATE {bindings} SET digest = ?", thief.digest)
+    async with house.opened(kept_there) as secrets:
+        for use in (USE, thief):
+            with pytest.raises(SecretUnbound):
+                await secrets.secret("token", use)
         await secrets.rekey(by=BY)
         with pytest.raises(SecretUnbound):
             await secrets.secret("token", thief)
 
 
-async def test_a_row_of_another_store_does_not_open(kept: Path, tmp_path: Path):
-    other = tmp_path / "other"
-    other.mkdir(mode=0o700)
-    shutil.copy(kept / KEY_NAME, other / KEY_NAME)
-    async with opened(other) as secrets:
-        await secrets.set("token", "another-value", by=BY)
-    envelope = *column(other, "wrapped"), *column(other, "sealed")
-    edit(kept, "UPDATE secrets SET wrapped = ?, sealed = ?", *envelope)
+SWAP = "UPDATE {secrets} SET wrapped = ?, sealed = ?"
+
+
+async def test_a_row_of_another_store_does_not_open(kept_there: Path, tmp_path: Path, house: House):
+    folder = tmp_path / "other"
+    folder.mkdir(mode=0o700)
+    shutil.copy(kept_there / KEY_NAME, folder / KEY_NAME)
+    async with house.another() as other:
+        async with other.opened(folder) as secrets:
+            await secrets.set("token", "another-value", by=BY)
+        [envelope] = await other.say(folder, "SELECT wrapped, sealed FROM {secrets}")
+    await house.say(kept_there, SWAP, *envelope)
     with pytest.raises(SecretUnreadable, match="bascule secrets set token"):
-        await value(kept)
+        await value(kept_there, house=house)
 
 
-async def test_a_row_from_before_the_key_was_changed_does_not_open(kept: Path):
-    [wrapped] = column(kept, "wrapped")
-    async with opened(kept) as secrets:
+async def test_a_row_of_another_name_does_not_open(kept_there: Path, house: House):
+    async with house.opened(kept_there) as secrets:
+        await secrets.set("other", "another-value", by=BY)
+    query = "SELECT wrapped, sealed FROM {secrets} WHERE name = 'other'"
+    [envelope] = await house.say(kept_there, query)
+    await house.say(kept_there, f"{SWAP} WHERE name = 'token'", *envelope)
+    with pytest.raises(SecretUnreadable, match="bascule secrets set token"):
+        await value(kept_there, house=house)
+
+
+async def test_a_row_from_before_the_key_was_changed_does_not_open(kept_there: Path, house: House):
+    [wrapped] = await column(kept_there, "wrapped", house)
+    async with house.opened(kept_there) as secrets:
         await secrets.rekey(by=BY)
-    edit(kept, "UPDATE secrets SET wrapped = ?", wrapped)
+    await house.say(kept_there, "UPDATE {secrets} SET wrapped = ?", wrapped)
     with pytest.raises(SecretUnreadable):
-        await value(kept)
-    edit(kept, "UPDATE meta SET epoch = epoch - 1")
+        await value(kept_there, house=house)
+    await house.say(kept_there, "UPDATE {head} SET epoch = epoch - 1")
     with pytest.raises((SecretUnreadable, SecretUnbound)):
-        await value(kept)
+        await value(kept_there, house=house)
 
 
-async def test_a_row_that_does_not_open_stops_a_change_of_keys_which_changes_nothing(kept: Path):
-    async with opened(kept) as secrets:
+async def test_a_row_that_does_not_open_stops_a_change_of_keys_which_changes_nothing(
+    kept_there: Path, house: House
+):
+    async with house.opened(kept_there) as secrets:
         await secrets.set("other", VALUE, by=BY)
-        edit(kept, "UPDATE secrets SET wrapped = x'00' WHERE name = 'other'")
+    await house.say(kept_there, "UPDATE {secrets} SET wrapped = ? WHERE name = 'other'", b"\0")
+    async with house.opened(kept_there) as secrets:
         with pytest.raises(SecretUnreadable, match="'other'"):
             await secrets.rekey(by=BY)
         assert await secrets.secret("token", USE) == VALUE
-    assert await value(kept) == VALUE
+    assert await value(kept_there, house=house) == VALUE
 
 
 def foreign(path: Path) -> None:

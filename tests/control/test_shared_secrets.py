@@ -16,7 +16,7 @@ from bascule.control.secret_keys import KEY_NAME
 from bascule.control.secrets import Secrets
 from bascule.db.errors import StoreUnavailable
 from bascule.db.private_files import KeyUnusable
-from bascule.errors import SecretUnbound, SecretUnreadable
+from bascule.errors import SecretUnbound
 from bascule.model.secret_use import server_use
 from tests.auth.replicas import reached
 from tests.control.keeping_secrets import BY, USE, VALUE, Shared, acts, server
@@ -228,27 +228,6 @@ async def _write_until(
         version = await _set(secrets, value)
         if version:
             versions.append(version)
-
-
-async def test_a_row_that_was_edited_or_swapped_in_the_database_does_not_open(
-    shared: Shared, tmp_path: Path
-):
-    thief = server_use(server("github", host="thief.example.com"))
-    async with shared.opened(tmp_path / "a", key=KEY) as secrets:
-        await secrets.set("token", VALUE, by=BY, bind=[USE])
-        await secrets.set("other", "another-value", by=BY, bind=[USE])
-    async with reached(shared.dsn) as postgres:
-        await postgres.statement("UPDATE bascule_secret_bindings SET digest = $1", thief.digest)
-        await postgres.statement(
-            "UPDATE bascule_secrets AS one SET wrapped = two.wrapped, sealed = two.sealed"
-            " FROM bascule_secrets AS two WHERE one.name = 'token' AND two.name = 'other'"
-        )
-    async with shared.opened(tmp_path / "a", key=KEY) as secrets:
-        for use in (USE, thief):
-            with pytest.raises(SecretUnbound):
-                await secrets.secret("token", use)
-        with pytest.raises(SecretUnreadable, match="bascule secrets set token"):
-            await secrets.get("token", by=BY)
 
 
 async def test_the_database_has_no_value_and_no_key(shared: Shared, tmp_path: Path):

@@ -162,12 +162,7 @@ async def bound(host: str, port: int, *, exposed: bool) -> socket.socket:
 
     Where others than this machine's users reach it, it must be ``exposed``: on purpose.
     """
-    family, address = await _address(host, port)
-    if not exposed and not _is_loopback(address[0]):
-        raise NeedsTls(
-            f"{host} can be reached from other machines: give a certificate and key, or allow "
-            "plain HTTP"
-        )
+    family, address = await address_of(host, port, exposed=exposed)
     # The protocol is named so that asyncio, which looks at it, turns Nagle's delay off.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
@@ -180,7 +175,8 @@ async def bound(host: str, port: int, *, exposed: bool) -> socket.socket:
     return listening
 
 
-async def _address(host: str, port: int) -> tuple[int, tuple[Any, ...]]:
+async def address_of(host: str, port: int, *, exposed: bool) -> tuple[int, tuple[Any, ...]]:
+    """Return family and address of a host; raise CannotServe, also where it must not be served."""
     if not host:
         raise CannotServe("give an address to listen on")
     loop = asyncio.get_running_loop()
@@ -188,7 +184,13 @@ async def _address(host: str, port: int) -> tuple[int, tuple[Any, ...]]:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise CannotServe(f"{host} is not an address of this machine: {error}") from error
-    return found[0][0], found[0][4]
+    family, _, _, _, address = found[0]
+    if not exposed and not _is_loopback(str(address[0])):
+        raise NeedsTls(
+            f"{host} can be reached from other machines: give a certificate and key, or allow "
+            "plain HTTP"
+        )
+    return family, address
 
 
 def _given(context: ssl.SSLContext, *_: object) -> ssl.SSLContext:

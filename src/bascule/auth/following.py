@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
+from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.errors import StoreUnavailable
 from bascule.db.postgres import Postgres
 from bascule.db.postgres_listener import Listener
@@ -16,12 +17,16 @@ POLL_SECONDS = 2.0
 
 @asynccontextmanager
 async def following(
-    postgres: Postgres, channel: str, catch_up: Callable[[], Awaitable[None]]
+    postgres: Postgres,
+    channel: str,
+    catch_up: Callable[[], Awaitable[None]],
+    clock: Clock = SYSTEM_CLOCK,
 ) -> AsyncGenerator[None]:
     """Catch up whenever somebody may have written, while the block runs."""
     bell = asyncio.Event()
     tasks = Tasks()
-    tasks.start(Listener(postgres, channel, bell.set).run())
+    tasks.start(Listener(postgres, channel, lambda _: bell.set()).run())
+    tasks.start(_ring(bell, clock))
     tasks.start(_follow(bell, catch_up))
     try:
         yield
@@ -29,14 +34,19 @@ async def following(
         await tasks.end()
 
 
+async def _ring(bell: asyncio.Event, clock: Clock) -> None:
+    """Ring now and then, however long a look takes: what is written meanwhile is seen next."""
+    while True:
+        await clock.sleep(POLL_SECONDS)
+        bell.set()
+
+
 async def _follow(bell: asyncio.Event, catch_up: Callable[[], Awaitable[None]]) -> None:
     while True:
         bell.clear()
         with suppress(StoreUnavailable):  # what is known goes on, and the next look may succeed
             await catch_up()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(POLL_SECONDS):
-                await bell.wait()
+        await bell.wait()
 
 
 class Turns:

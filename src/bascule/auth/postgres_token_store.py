@@ -294,7 +294,7 @@ async def open_shared_tokens(
         await setup.tend()
         await uses.save()
 
-    async with following(postgres, CHANNEL, tend) if follow else nullcontext():
+    async with following(postgres, CHANNEL, tend, clock) if follow else nullcontext():
         yield tokens
 
 

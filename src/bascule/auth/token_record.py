@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bascule.auth.identity import Principal
 from bascule.auth.key_text import KEY_BYTES
 from bascule.auth.keys import derived
 from bascule.auth.server_key import fingerprint
@@ -64,6 +65,28 @@ class TokenRecord(Struct, frozen=True, kw_only=True):
         )
 
 
+def principal_of(record: TokenRecord) -> Principal | None:
+    """Return who holds a token; None for a link, which is nobody's."""
+    if record.role == "link":
+        return None
+    return Principal(
+        name=record.name,
+        role=record.role,
+        task_id=record.task_id,
+        token_id=record.id,
+        person=record.person,
+        acts_for_users=record.acts_for_users,
+        made_by=record.made_by,
+        tasks=record.tasks,
+        page=record.process is not None,
+    )
+
+
+def token_digest(key: bytes, token: bytes) -> bytes:
+    """Return what is kept of a token, under the key for that."""
+    return hmac.digest(key, token, hashlib.sha256)
+
+
 #: What a seal is over, in this order: every field but the seal itself.
 _SEALED = tuple(field for field in TokenRecord.__struct_fields__ if field != "seal")
 #: The same in forms 2 and 3 of ``tokens.db``.
@@ -85,7 +108,7 @@ class TokenKeys:
 
     def digest(self, token: str) -> bytes:
         """Return the digest under which a token is kept."""
-        return hmac.digest(self._digest_key, token.encode(), hashlib.sha256)
+        return token_digest(self._digest_key, token.encode())
 
     def old_digest(self, token: str) -> bytes:
         """Return the digest under which it was kept before the root had derived keys."""

@@ -35,7 +35,7 @@ from bascule.auth.key_text import KEY_BYTES
 from bascule.auth.keys import KeyLabel, derived
 from bascule.auth.memory_token_store import TokenStore
 from bascule.auth.page_uses import PageUses
-from bascule.auth.token_record import TokenKeys, TokenRecord
+from bascule.auth.token_record import TokenKeys, TokenRecord, principal_of
 from bascule.auth.token_request import TokenOptions, TokenRequest, refuse_unfit
 from bascule.clock import Clock
 from bascule.db.errors import StoreUnavailable
@@ -180,9 +180,9 @@ class Tokens:
         if key in known:
             return await self._living(*known[key])
         record = await self._found(token)
-        if record is None or record.role == "link" or not self._is_here(record):
+        principal = None if record is None else principal_of(record)
+        if record is None or principal is None or not self._is_here(record):
             return None
-        principal = _principal(record, record.role)
         until = math.inf if record.expires_at is None else record.expires_at
         if principal.person is not None and principal.role != "client":
             if self.standing is not None:
@@ -414,17 +414,3 @@ class Tokens:
             process=wanted.process,
         )
         return Minted(token, self._keys.sealed(record))
-
-
-def _principal(record: TokenRecord, role: Role) -> Principal:
-    return Principal(
-        name=record.name,
-        role=role,
-        task_id=record.task_id,
-        token_id=record.id,
-        person=record.person,
-        acts_for_users=record.acts_for_users,
-        made_by=record.made_by,
-        tasks=record.tasks,
-        page=record.process is not None,
-    )

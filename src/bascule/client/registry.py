@@ -20,7 +20,15 @@ from bascule.model.kinds import COLLECTIONS, Kind
 from bascule.model.snapshot import Snapshot
 from bascule.wire.api.addresses import ADMIN, RESCAN, SECRETS, WATCH
 from bascule.wire.api.errors import Error
-from bascule.wire.api.history import HistoryPage, RecordName, RevisionDiff, Rollback, RolledBack
+from bascule.wire.api.history import (
+    Announced,
+    Announcement,
+    HistoryPage,
+    RecordName,
+    RevisionDiff,
+    Rollback,
+    RolledBack,
+)
 from bascule.wire.api.imports import Imported, ImportMode, Rescanned
 from bascule.wire.api.proposals import ProposalList, ProposalRefused, ProposalShown
 from bascule.wire.api.records import (
@@ -187,6 +195,11 @@ class RegistryClient:
         names = None if only is None else tuple(RecordName(*key) for key in only)
         body = to_builtins(Rollback(revision=revision, only=names, note=note))
         return await self._api.ask(RolledBack, "POST", f"{ADMIN}/rollback", body=body)
+
+    async def announce(self, succeeds: str) -> Announced:
+        """Say that this registry replaces another store: nodes that follow that one take this."""
+        body = to_builtins(Announcement(succeeds=succeeds))
+        return await self._api.ask(Announced, "POST", f"{ADMIN}/announce", body=body)
 
     # --- servers and files
 

@@ -79,7 +79,7 @@ class RegistrySnapshots:
             return known
         body = self._api.shaped(answer.body, SnapshotBody)
         if known is not None and not body.follows:
-            _refuse_parted(known.position, Position(body.store_id, body.revision, body.mark))
+            refuse_parted(known.position, Position(body.store_id, body.revision, body.mark))
         records = {
             **_records("server", body.servers),
             **_records("task", body.tasks),
@@ -102,7 +102,7 @@ class RegistrySnapshots:
         """Tell the registry how the node is; one of an older version is told no more."""
         if self._node is None or self._is_deaf:
             return
-        words = tuple(map(_words, report.servers[:MAX_SERVERS]))
+        words = tuple(map(words_of, report.servers[:MAX_SERVERS]))
         await self._say(NodeWords(self._node, report.state, report.revision, words))
 
     async def leave(self) -> None:
@@ -135,13 +135,13 @@ class RegistrySnapshots:
                     records = {}
 
 
-def _refuse_parted(known: Position, found: Position) -> None:
+def refuse_parted(known: Position, found: Position) -> None:
     """Raise HistoryParted for a later revision of the same store; other cases can be seen."""
     if known.store_id == found.store_id and known.revision < found.revision:
         raise HistoryParted(known, found)
 
 
-def _words(status: ServerStatus) -> ServerWords:
+def words_of(status: ServerStatus) -> ServerWords:
     """Return a status as it is sent, its texts no longer than that."""
     error, starting = status.last_error, status.starting
     shorter = replace(
@@ -162,11 +162,11 @@ def _entries(said: WatchEvent) -> Records:
 
 
 def _records(kind: Kind, items: Sequence[JsonObject]) -> Records:
-    records = [_record(kind, item) for item in items]
+    records = [read_record(kind, item) for item in items]
     return {(kind, record_key(kind, record)): record for record in records}
 
 
-def _record(kind: Kind, shown: JsonObject) -> Record:
+def read_record(kind: Kind, shown: JsonObject) -> Record:
     """Read a record from what the registry shows; raise InvalidRecord for what is not one."""
     # A registry may be newer than its reader: what that cannot know must not cut it off.
     return decode(CLASSES[kind], typed_form(own_fields(shown)), lenient=True)[0]

@@ -165,12 +165,14 @@ class ApprovalHook:
     async def _decide(self, id: str) -> None:
         """Ask the hook about a question and do as it says; raise _Unheard."""
         approval, shown = await self._approvals.get(id), await self._approvals.shown(id)
-        if approval is None or approval.state != "pending":
+        if approval is None or approval.state != "pending" or approval.told:
             return
         if shown is None:
             raise _Unheard("sealed", "not asked: the arguments were sealed with another key")
         answer = await self._asked(approval, shown)
-        if answer.decision != "ask":
+        if answer.decision == "ask":
+            await self._approvals.note_told(id)
+        else:
             await self._keep(answer, answer.decision)
         self._said.clear()  # it works: what goes wrong from now on is news
 

@@ -12,16 +12,12 @@ import secrets
 
 from msgspec import Struct, json
 
+from bascule.auth.encryption import decrypted, encrypted
 from bascule.auth.key_text import KEY_BYTES
 
 KEY_ID_DIGITS = 16
-_NONCE_BYTES = 12
 _KEY_ID = b"bascule secrets key id"
 _BINDING = b"bascule secret binding"
-
-
-class NotOpened(Exception):
-    """An envelope was changed, or belongs elsewhere."""
 
 
 class OuterKey:
@@ -99,22 +95,3 @@ def rewrap(old: OuterKey, new: OuterKey, places: tuple[Place, Place], wrapped: b
     before, after = places
     data_key = decrypted(old.raw, wrapped, before.of_key(old))
     return encrypted(new.raw, data_key, after.of_key(new))
-
-
-def encrypted(key: bytes, plain: bytes, beside: bytes) -> bytes:
-    """Return bytes that only the key opens, beside what they are authenticated with."""
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - 8 MB
-
-    nonce = secrets.token_bytes(_NONCE_BYTES)
-    return nonce + AESGCM(key).encrypt(nonce, plain, beside)
-
-
-def decrypted(key: bytes, sealed: bytes, beside: bytes) -> bytes:
-    """Return what was encrypted; raise NotOpened."""
-    from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - as above
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
-
-    try:
-        return AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], beside)
-    except (InvalidTag, ValueError):  # changed, or too short to be one
-        raise NotOpened from None

@@ -12,8 +12,9 @@ from hmac import compare_digest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bascule.auth.encryption import NotOpened
 from bascule.clock import Clock
-from bascule.control.envelope import NotOpened, OuterKey, new_key, rewrap, seal, unseal
+from bascule.control.envelope import OuterKey, new_key, rewrap, seal, unseal
 from bascule.control.secret_keys import Keys
 from bascule.control.secret_tables import Binding, Head, Row, SecretStore, SecretTables
 from bascule.db.private_files import KeyUnusable

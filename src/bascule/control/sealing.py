@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from bascule.control.envelope import NotOpened, decrypted, encrypted
+from bascule.auth.encryption import NotOpened, decrypted, encrypted
 from bascule.control.secret_keys import Keys
 
 _LABEL = b"bascule approvals"

@@ -170,6 +170,7 @@ async def test_nodes_are_listed_with_what_they_said_last(room: Observatory):
         "version": "1.2",
         "last_seen": "2027-01-15T08:00:00.000Z",
         "servers": {"connected": 1},
+        "doubled_at": None,
     }
 
 
@@ -181,6 +182,18 @@ async def test_a_node_that_has_not_reported_for_long_is_silent(room: Observatory
     assert node["state"] == "silent"
     [found] = (await room.overview())["attention"]
     assert found["message"] == "node n1 has not reported since 2027-01-15T08:00:00.000Z"
+
+
+async def test_a_node_whose_stream_has_ended_is_lost(room: Observatory):
+    await room.reported("connected")
+    standing = room.service.standing
+    await standing.note(["n1"])
+    standing.doubled["n1"] = room.clock.now()
+    await room.clock.advance(16)
+    [node] = (await room.nodes()).json["nodes"]
+    assert (node["state"], node["doubled_at"]) == ("lost", "2027-01-15T08:00:00.000Z")
+    [found] = (await room.overview())["attention"]
+    assert found["message"] == "node n1 is lost: its stream was last open at " + node["last_seen"]
 
 
 @pytest.mark.parametrize(

@@ -220,3 +220,23 @@ async def test_history_says_what_was_new_and_which_fields_changed(desk: Desk):
     assert (field["id"], field["field"], field["new"]) == ("b", "allowed_tools", ["read_*"])
     assert (gone["created"], gone["fields"]) == ([], [])
     assert (added["created"], added["fields"]) == ([{"kind": "server", "id": "b"}], [])
+
+
+async def test_an_administrator_announces_which_store_this_one_replaces(desk: Desk):
+    for role in ("operator", "approver", "node", "client"):
+        answer = await desk.ask("POST", f"{ADMIN}/announce", {"succeeds": "abc"}, role=role)
+        assert answer.status == 403, role
+    answer = await desk.ask("POST", f"{ADMIN}/announce", {"succeeds": "abc"})
+    assert answer.status == 200
+    page = (await desk.ask("GET", f"{ADMIN}/history")).json
+    assert answer.json == {
+        "store_id": page["store_id"],
+        "revision": page["revision"],
+        "predecessor": "abc",
+    }
+    assert page["predecessor"] == "abc"
+    assert (await desk.ask("GET", "/api/v1/mcp/snapshot")).json["predecessor"] == "abc"
+    own = await desk.ask("POST", f"{ADMIN}/announce", {"succeeds": page["store_id"]})
+    assert (own.status, own.code) == (422, "invalid_record")
+    bad = await desk.ask("POST", f"{ADMIN}/announce", {"succeeds": "a-b"})
+    assert (bad.status, bad.code) == (422, "invalid_record")

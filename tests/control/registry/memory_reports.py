@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ class MemoryReports:
         self._turns = count(1)
         self._last = 0
         self._nodes: dict[str, tuple[int, float, NodeReport | None]] = {}
+        self._notes: dict[str, tuple[int, float, tuple[str, ...]]] = {}
         self._words: dict[tuple[str, str], tuple[int, ServerStatus | None]] = {}
 
     async def report(self, report: NodeReport) -> None:
@@ -35,16 +37,23 @@ class MemoryReports:
             if known.get(server_id) != said.get(server_id):
                 self._words[node, server_id] = (turn, said.get(server_id))
 
+    async def note(self, replica: str, nodes: Sequence[str], at: float) -> None:
+        self._last = next(self._turns)
+        self._notes[replica] = (self._last, at, (*nodes,))
+
     async def heard(self, since: int) -> Heard:
         return Heard(
             place=self._last,
             nodes={node: one for node, (turn, _, one) in self._nodes.items() if turn > since},
             words=[(*key, word) for key, (turn, word) in self._words.items() if turn > since],
+            notes=[(at, nodes) for turn, at, nodes in self._notes.values() if turn > since],
             whole=not since,
         )
 
     async def forget_before(self, at: float) -> None:
         for node in [node for node, (_, said_at, _) in self._nodes.items() if said_at < at]:
             del self._nodes[node]
+        for replica in [one for one, (_, noted, _) in self._notes.items() if noted < at]:
+            del self._notes[replica]
         for key in [key for key in self._words if key[0] not in self._nodes]:
             del self._words[key]

@@ -107,6 +107,11 @@ class MemoryStore:
             listener(change)
         return change
 
+    async def announce(self, predecessor: str) -> None:
+        """Name the store that this one replaces."""
+        both = self._oldest, self._newest
+        self._oldest, self._newest = [replace(view, predecessor=predecessor) for view in both]
+
     async def changes(self, since: int, limit: int = 256) -> tuple[Change, ...]:
         """Return the changes after a revision, the oldest first."""
         floor = self._oldest.revision

@@ -12,6 +12,7 @@ import pytest
 
 from bascule.control.registry.nodes import Heard, NodeReports
 from bascule.control.registry.postgres_reports import PostgresReports
+from bascule.control.registry.sqlite_reports import SqliteReports
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.registry.status import NodeReport
 from bascule.db.postgres import Postgres
@@ -137,6 +138,24 @@ async def test_what_was_said_last_before_a_time_is_dropped(reports: NodeReports)
     await reports.report(said("new", at=11.0))
     new = {"new": NodeReport(node="new", at=11.0)}
     assert is_news(reports, await reports.heard(place), new, {})
+
+
+def notes(heard: Heard) -> list[tuple[float, list[str]]]:
+    return sorted((at, [*nodes]) for at, nodes in heard.notes)
+
+
+async def test_the_last_note_of_each_replica_is_heard_by_others(reports: NodeReports):
+    await reports.note("one", ["a", "b"], 1.0)
+    await reports.note("two", ["c"], 2.0)
+    heard = await reports.heard(0)
+    if isinstance(reports, SqliteReports):  # which no second process serves
+        assert notes(heard) == []
+        return
+    assert notes(heard) == [(1.0, ["a", "b"]), (2.0, ["c"])]
+    await reports.note("one", ["b"], 6.0)
+    assert (6.0, ["b"]) in notes(await reports.heard(heard.place))
+    await reports.forget_before(5.0)
+    assert notes(await reports.heard(0)) == [(6.0, ["b"])]
 
 
 async def test_two_replicas_on_one_database_hear_each_other():

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import random
 import signal
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from bascule.audit.events import PolicyLoosened
+from bascule.audit.events import Act
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry.errors import HeadMoved
 from bascule.control.registry.plan import Draft
-from bascule.control.registry.postgres_store import FORMS, PostgresStore
-from bascule.control.registry.service import RegistryService, open_registry
+from bascule.control.registry.postgres_store import FOLLOW_SECONDS, FORMS, PostgresStore
+from bascule.control.registry.service import RegistryService, Settings, open_registry
 from bascule.control.registry.store import PATIENCE, Author, Change, Retention, View
 from bascule.db.errors import StoreUnavailable
 from bascule.db.postgres import Postgres, lock_key
@@ -87,19 +88,25 @@ class Between(FakeClock):
         self.left = self._times
 
 
-def written_by_another(dsn: str) -> Callable[[], object]:
-    """Write something each time, while this event loop stands still."""
-    numbers = itertools.count()
-
-    async def another() -> None:
-        async with opened(dsn) as theirs:
-            await theirs.write([write("theirs", display_name=str(next(numbers)))], BY)
+def meanwhile(another: Callable[[], Coroutine[object, object, None]]) -> Callable[[], object]:
+    """Have something done each time, while this event loop stands still."""
 
     def work() -> None:
         with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, another()).result(DEADLINE_SECONDS)
 
     return work
+
+
+def written_by_another(dsn: str) -> Callable[[], object]:
+    """Write something each time."""
+    numbers = itertools.count()
+
+    async def another() -> None:
+        async with opened(dsn) as theirs:
+            await theirs.write([write("theirs", display_name=str(next(numbers)))], BY)
+
+    return meanwhile(another)
 
 
 # --- races
@@ -121,6 +128,34 @@ async def test_a_lost_race_is_planned_again(dsn: str):
         assert [change.revision for change in await ours.changes(0)] == [1, 2, 3, 4]
 
 
+@pytest.mark.requirement("registry:write:same-store")
+@pytest.mark.parametrize(
+    "replaced",
+    [
+        "UPDATE registry_head SET store_id = 'another'",
+        "UPDATE registry_revisions SET mark = 'another' WHERE revision = 1",
+    ],
+    ids=["another store", "a copy that was written past it"],
+)
+async def test_a_store_that_took_the_place_of_the_one_that_was_read_is_not_written(
+    dsn: str, replaced: str
+):
+    """It is at the same revision, so that only its name or its mark tells."""
+
+    async def replace() -> None:
+        async with postgres(dsn) as theirs:
+            await theirs.statement(replaced)
+
+    clock = Between(meanwhile(replace))
+    async with opened(dsn, clock=clock) as ours:
+        await ours.write([write("a")], BY)
+        planned_on = (await ours.head()).position
+        clock.arm()
+        with pytest.raises(HeadMoved):
+            await ours.write([write("b")], BY, base=planned_on)
+        assert (clock.left, (await ours.head()).revision) == (0, 1)
+
+
 def waits_for_lock(beside: Postgres, count: int = 1) -> Callable[[], object]:
     async def look() -> bool:
         query = """SELECT FROM pg_stat_activity
@@ -139,7 +174,7 @@ async def test_whoever_loses_every_race_has_the_next_turn(dsn: str, beside: Post
         others: list[asyncio.Task[Change | None]] = []
         waits = waits_for_lock(beside)
 
-        async def note(_: PolicyLoosened) -> None:
+        async def note(_: Act) -> None:
             other = [write("theirs", display_name=str(next(numbers)))]
             others.append(asyncio.create_task(theirs.write(other, BY)))
             await until(lambda: others[-1].done() or waits())
@@ -335,6 +370,20 @@ async def test_a_change_of_another_process_arrives_without_a_poll(dsn: str, cloc
         assert [change.revision for change in await changes(events, 3)] == [1, 2, 3]
 
 
+async def test_a_process_is_told_of_others_writes_and_not_of_its_own(dsn: str):
+    """Words come in the order of the writes: with the last one, all have come."""
+    rings: list[str] = []
+    async with opened(dsn) as ours, opened(dsn) as theirs, asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(ours.watch_others(lambda: rings.append("rung")))
+        await until(lambda: rings)  # it listens
+        for name in ("a", "b"):
+            await ours.write([write(name)], BY)
+        await theirs.write([write("c")], BY)
+        await until(lambda: len(rings) > 1)
+        assert len(rings) == 2
+        watching.cancel()
+
+
 @pytest.mark.requirement("registry:follow:bell")
 async def test_a_change_arrives_although_the_listeners_backend_was_ended(
     dsn: str, beside: Postgres, clock: FakeClock
@@ -471,3 +520,60 @@ async def test_a_server_that_is_away_refuses_writes_and_says_so(cluster: Cluster
         cluster.start()
         await until(lambda: service.refusal is None)
         assert (await service.put("server", "b", server("b"), BY)).revision == 2
+
+
+#: How long nobody may know that a database is away.
+DEGRADED_SECONDS = 5.0
+
+
+@pytest.mark.requirement("registry:postgres:noticed")
+async def test_a_server_that_hangs_is_noticed_by_the_next_look(cluster: Cluster, clock: FakeClock):
+    """Whoever else asks has much more time: only the look gives up."""
+    patient = 2 * DEADLINE_SECONDS
+    assert Settings().poll_seconds + FOLLOW_SECONDS < DEGRADED_SECONDS
+    async with (
+        opened(cluster.dsn(), clock=clock, seconds=patient) as ours,
+        open_registry(ours, clock=clock) as service,
+    ):
+        cluster.pause()
+        try:
+            assert service.refusal is None
+            await clock.advance(Settings().poll_seconds)
+            await until(lambda: service.refusal is not None)
+        finally:
+            cluster.go_on()
+
+
+MUCH = Author("ada", random.Random(20).randbytes(12 << 20).hex())
+
+
+@pytest.mark.requirement("registry:postgres:refusal-stands")
+async def test_on_a_full_disk_writes_are_refused_until_one_would_be_taken(
+    cluster: Cluster, clock: FakeClock
+):
+    """Reads are answered all the while; nobody writes anything more."""
+    async with (
+        opened(cluster.dsn(), clock=clock) as ours,
+        open_registry(ours, clock=clock) as service,
+    ):
+        cluster.fill_disk()
+        with pytest.raises(StoreUnavailable, match="could not extend file"):
+            await ours.write([write("a")], MUCH)
+        await ours.heal()
+        await service.catch_up()
+        assert "could not extend file" in (service.refusal or "")
+        cluster.empty_disk()
+        await clock.advance(2.0)
+        await until(lambda: service.refusal is None)
+        assert (await ours.head()).revision == 0, "it was only tried"
+
+
+@pytest.mark.requirement("registry:postgres:refusal-stands")
+async def test_a_write_that_is_taken_ends_the_refusal_of_another(cluster: Cluster):
+    async with opened(cluster.dsn()) as ours:
+        cluster.fill_disk()
+        with pytest.raises(StoreUnavailable):
+            await ours.write([write("a")], MUCH)
+        assert ours.refusal is not None
+        await ours.write([write("a")], BY)
+        assert ours.refusal is None

@@ -12,6 +12,7 @@ from bascule.control.registry.service import RegistryService, Settings, open_reg
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.registry.standing import (
     FORGOTTEN_SECONDS,
+    LOST_SECONDS,
     MOST_NODES,
     SILENT_SECONDS,
     Standing,
@@ -109,10 +110,36 @@ async def test_a_silent_node_has_no_say_until_it_speaks_again(scene: Scene):
     scene.clock.jump(2)
     assert await states(scene.here, "a", "b") == ["connected", "unknown"]
     assert scene.here.status("a").node_count == 1
-    silent = {one.node: scene.here.is_silent(one) for one in scene.here.nodes()}
-    assert silent == {"alive": False, "lost": True}
+    silent = {one.node: scene.here.silence_of(one) for one in scene.here.nodes()}
+    assert silent == {"alive": None, "lost": "silent"}
     await scene.report("lost", a="down", b="connected")
     assert await states(scene.here, "a", "b") == ["down", "connected"]
+
+
+@pytest.mark.requirement("registry:node-lost")
+async def test_a_node_is_lost_soon_after_nobody_holds_its_stream(scene: Scene):
+    await scene.report("n", a="down")
+    await scene.report("without", a="connected")
+    await scene.here.note(["n"])
+    for _ in range(4):
+        scene.clock.jump(LOST_SECONDS - 1)
+        await scene.here.note(["n"])
+        await scene.there.refresh()
+    assert await states(scene.there, "a") == ["down"]
+    assert seen(scene.there) == {"n": (None, 56.0), "without": (None, 0.0)}
+    scene.clock.jump(LOST_SECONDS + 1)
+    assert await states(scene.there, "a") == ["connected"]
+    assert seen(scene.there) == seen(scene.here) == {"n": ("lost", 56.0), "without": (None, 0.0)}
+    await scene.report("n", a="down")  # and has no stream now
+    assert seen(scene.here)["n"] == (None, 72.0)
+    scene.clock.jump(SILENT_SECONDS + 1)
+    assert seen(scene.here)["n"] == ("silent", 72.0)
+
+
+def seen(standing: Standing) -> dict[str, tuple[str | None, float]]:
+    """Return how nodes are called, and when they were heard of since the beginning."""
+    began = FakeClock().now()
+    return {one.node: (standing.silence_of(one), one.at - began) for one in standing.nodes()}
 
 
 async def test_whoever_listens_is_told_when_a_node_falls_silent(scene: Scene):
@@ -268,3 +295,9 @@ async def test_what_nodes_said_is_there_after_a_restart(tmp_path: Path, clock: F
     store = await SqliteStore(path, clock=clock, synchronous="OFF").open()
     async with open_registry(store, clock=clock, reports=store.reports) as service:
         assert await states(service.standing, "a") == ["parked"]
+
+
+async def test_a_server_that_one_node_has_not_asked_for_yet_is_connected(scene: Scene):
+    await scene.report("n1", a="connected", b="connected", c="disconnected")
+    await scene.report("n2", a="disconnected", b="down", c="disconnected")
+    assert await states(scene.here, "a", "b", "c") == ["connected", "down", "disconnected"]

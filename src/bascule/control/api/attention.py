@@ -89,14 +89,17 @@ def _trouble(subject: str, words: str) -> Attention:
     )
 
 
+_SINCE = {"silent": "has not reported since", "lost": "is lost: its stream was last open at"}
+
+
 def _not_following(nodes: Iterable[NodeShown], revision: int) -> Iterator[Attention]:
     for node in nodes:
         if node.state == "ok":
             continue
         words = f"node {node.name} does not follow the registry: it serves revision "
         words += f"{node.revision}, the newest is {revision}"
-        if node.state == "silent":
-            words = f"node {node.name} has not reported since {node.last_seen}"
+        if node.state in _SINCE:
+            words = f"node {node.name} {_SINCE[node.state]} {node.last_seen}"
         yield Attention(
             code="node_not_following", subject=node.name, message=words, action="open_nodes"
         )

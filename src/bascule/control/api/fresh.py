@@ -29,14 +29,16 @@ async def at_least(request: Request, service: RegistryService) -> Request:
     wanted = query.revision(request, NAME)
     if wanted is None:
         return request
-    if service.view.revision < wanted:
-        await _catch_up(service, wanted)
+    await reached(service, wanted)
     kept = [pair for pair in request.query_params.multi_items() if pair[0] != NAME]
     scope = {**request.scope, "query_string": urlencode(kept).encode()}
     return Request(scope, request.receive)
 
 
-async def _catch_up(service: RegistryService, wanted: int) -> None:
+async def reached(service: RegistryService, wanted: int) -> None:
+    """Wait until a revision is here; raise Refused if it does not come."""
+    if service.view.revision >= wanted:
+        return
     why = ""
     try:
         async with asyncio.timeout(CATCH_UP_SECONDS):

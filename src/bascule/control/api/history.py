@@ -18,6 +18,8 @@ from bascule.control.registry.service import RegistryService, Written
 from bascule.control.registry.store import Change, Key
 from bascule.model.kinds import KINDS, Kind
 from bascule.wire.api.history import (
+    Announced,
+    Announcement,
     DryRun,
     HistoryEntry,
     HistoryPage,
@@ -78,6 +80,15 @@ class History:
             old, query.revision(request, "to"), environment=word(request, "environment")
         )
         return json_response(diff)
+
+    async def announce(self, request: Request) -> Response:
+        """Say which store this one replaces."""
+        only_parameters(request)
+        wanted = await read_as(request, Announcement)
+        head = await self._service.announce(wanted.succeeds, query.author(request))
+        return json_response(
+            Announced(store_id=head.store_id, revision=head.revision, predecessor=head.predecessor)
+        )
 
     async def rollback(self, request: Request) -> Response:
         """Make the records what they were at a revision, as a new revision."""

@@ -1,4 +1,7 @@
-"""Where nodes of other processes report: each for itself, under the name of its token."""
+"""Where nodes of other processes report: each for itself, under the name of its token.
+
+``Reports.take`` is for every face: what a node says is judged and kept there.
+"""
 
 from __future__ import annotations
 
@@ -33,20 +36,23 @@ class Reports:
         """Take what a node says of itself and of its servers, in place of what it said before."""
         only_parameters(request)
         words = await read_as(request, NodeWords)
-        self._refuse_strange(words, query.principal(request).name)
+        return json_response(await self.take(words, query.principal(request).name))
+
+    async def take(self, words: NodeWords, name: str) -> NodeHeard:
+        """Take what the node of a name says; raise where it may not be said."""
+        self._refuse_strange(words, name)
         standing = self._service.standing
         if words.state == "ended":
             await standing.forget_node(words.node)
         else:
             await standing.report(self._report(words))
-        return json_response(NodeHeard(self._service.view.revision))
+        return NodeHeard(self._service.view.revision)
 
     def _refuse_strange(self, words: NodeWords, name: str) -> None:
         """Refuse what is said for another node, and two words on one server."""
         if words.node != name:
             raise _forbidden(f"a node reports under the name of its token, {name!r}")
-        if name in self._service.standing.own:
-            raise _forbidden(f"{name!r} is the control plane's own node: make a token of another")
+        refuse_own(self._service, name)
         counts = Counter(one.server_id for one in words.servers)
         twice = sorted(server_id for server_id, count in counts.items() if count > 1)
         refuse_any([f"servers: {one!r} is named more than once" for one in twice])
@@ -59,6 +65,12 @@ class Reports:
             servers=tuple(map(_status, words.servers)),
             at=self._clock.now(),
         )
+
+
+def refuse_own(service: RegistryService, name: str) -> None:
+    """Refuse the name of a node of this process: nobody else speaks for that."""
+    if name in service.standing.own:
+        raise _forbidden(f"{name!r} is the control plane's own node: make a token of another")
 
 
 def _forbidden(why: str) -> Refused:

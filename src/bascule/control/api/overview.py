@@ -71,9 +71,10 @@ class _Desk:
         states = Counter(status.state for status in report.servers)
         return NodeShown(
             name=report.node,
-            state="silent" if self._standing.is_silent(report) else report.state,
+            state=self._standing.silence_of(report) or report.state,
             revision=report.revision,
             version=self._versions.get(report.node),
             last_seen=rfc3339(report.at),
             servers=dict(sorted(states.items())),
+            doubled_at=rfc3339(self._standing.doubled.get(report.node)),
         )

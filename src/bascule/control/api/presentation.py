@@ -55,7 +55,11 @@ def shown_as(
         plain = both_forms(plain, stored.record)
     if status is not None:
         plain = {**plain, "status": msgspec.to_builtins(status)}
-    beside = Beside(
+    return {**plain, **msgspec.structs.asdict(beside(stored))}
+
+
+def beside(stored: Stored) -> Beside:
+    """Return what is shown of an object besides its record."""
+    return Beside(
         revision=stored.revision, updated_at=rfc3339(stored.updated_at), owner=stored.owner
     )
-    return {**plain, **msgspec.structs.asdict(beside)}

@@ -26,7 +26,11 @@ _CURSOR = re.compile(r"[A-Za-z0-9_.:@-]{1,128}", re.ASCII)
 
 def author(request: Request, note: str = "") -> Author:
     """Return in whose name a request writes."""
-    asking = principal(request)
+    return author_of(principal(request), note)
+
+
+def author_of(asking: Principal, note: str = "") -> Author:
+    """Return somebody as who writes."""
     return Author(
         asking.name,
         note,

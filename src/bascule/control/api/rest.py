@@ -157,6 +157,7 @@ def _past(make: _Maker, history: History) -> Iterator[GuardedRoute]:
     yield make.read(f"{ADMIN}/history", history.history)
     yield make.read(f"{ADMIN}/diff", history.diff)
     yield make.write(f"{ADMIN}/rollback", history.rollback, "POST")
+    yield make.route(f"{ADMIN}/announce", history.announce, "POST", "registry:accept")
 
 
 def _catalogue(make: _Maker, shelf: ToolShelf) -> Iterator[GuardedRoute]:

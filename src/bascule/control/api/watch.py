@@ -8,7 +8,7 @@ revision. Nothing is sent to a token that was revoked meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 
 from msgspec.structs import replace
@@ -21,11 +21,13 @@ from bascule.asgi.parameters import flag, word, wrong
 from bascule.asgi.token_looks import TokenLooks
 from bascule.clock import Clock
 from bascule.control.api import query
-from bascule.control.api.encoded_events import EncodedEvents, Form
-from bascule.control.api.presentation import may_read_literals
+from bascule.control.api.presentation import may_read_literals, shown_as
+from bascule.control.registry.encoded_events import EncodedEvents, Form
 from bascule.control.registry.service import RegistryService
-from bascule.control.registry.store import Bookmark, Event
+from bascule.control.registry.store import Bookmark, Change, Event
+from bascule.model.kinds import KINDS
 from bascule.model.snapshot import Position, read_position
+from bascule.wire.api.watch import WatchEvent
 
 
 class Watch:
@@ -34,7 +36,7 @@ class Watch:
     def __init__(self, service: RegistryService, clock: Clock) -> None:
         self._service = service
         self._clock = clock
-        self._texts = EncodedEvents()
+        self._texts = EncodedEvents(sse_events)
         self._tokens = TokenLooks(clock)
 
     async def watch(self, request: Request) -> Response:
@@ -71,7 +73,8 @@ class Watch:
             async for event in events:
                 moment = isinstance(event, Bookmark), event.revision, event.mark
                 await self._tokens.refuse_ended(scope, moment)
-                yield await self._texts.of(event, form)
+                for text in await self._texts.of(event, form):
+                    yield text
 
 
 def _with_records(request: Request) -> bool:
@@ -79,3 +82,24 @@ def _with_records(request: Request) -> bool:
     if include not in (None, "ids", "objects"):
         raise wrong("include", "must be ids or objects")
     return flag(request, "include_objects") or include == "objects"
+
+
+def sse_events(event: Event, place: Position, form: Form) -> tuple[bytes, ...]:
+    """Encode an event: one for each kind that a revision touched, of which the last has an id."""
+    if isinstance(event, Bookmark):
+        said = WatchEvent(revision=event.revision, kind="bookmark")
+        return (sse.encode(sse.Event(event="bookmark", id=str(place), data=said)),)
+    *parts, last = _parts(event, form)
+    events = [*(sse.Event(data=part) for part in parts), sse.Event(id=str(place), data=last)]
+    return (b"".join(map(sse.encode, events)),)
+
+
+def _parts(change: Change, form: Form) -> Iterator[WatchEvent]:
+    """Yield what a change did, kind by kind."""
+    for kind in KINDS:
+        upserts, deletes = change.upserts(kind), change.deletes(kind)
+        if upserts or deletes:
+            found = tuple(
+                shown_as(one, literals=form.literals) if form.records else one.id for one in upserts
+            )
+            yield WatchEvent(revision=change.revision, kind=kind, upserts=found, deletes=deletes)

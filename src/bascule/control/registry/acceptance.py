@@ -8,7 +8,7 @@ administrator lets in as it is or leaves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from bascule.clock import Clock
 from bascule.control.registry.errors import NotAccepted, NotProposed
@@ -31,19 +31,22 @@ class Acceptance:
 
         What only an operator takes away stays accepted; what an administrator takes away does not.
         """
+        gone = lost(before, writes)
+        gained = {} if by.trusted else _gained(before, writes)
+        if not gone and not any(gained.values()):
+            return  # as most writes: nothing is asked of the store
         kept = await self._store.kept_pairs()
         if by.trusted:
-            if kept and not dry_run:
-                await self._store.forget_pairs(lost(before, writes) & kept)
+            if gone & kept and not dry_run:
+                await self._store.forget_pairs(gone & kept)
             return
-        refused = unaccepted(before, writes, kept)
+        refused = unaccepted(before, gained, kept)
         if refused:
             if not dry_run:
                 await self._propose(before, [write for write in writes if write.key in refused], by)
             raise NotAccepted(refused, kept=not dry_run)
-        gone = lost(before, writes) - kept
-        if gone and not dry_run:
-            await self._store.keep_pairs(gone)
+        if gone - kept and not dry_run:
+            await self._store.keep_pairs(gone - kept)
 
     async def _propose(self, view: View, writes: Iterable[Write], by: Author) -> None:
         await self._store.propose(
@@ -105,11 +108,15 @@ def present(view: View) -> frozenset[Pair]:
     return frozenset(pair for stored in view.objects.values() for pair in pairs_of(stored.record))
 
 
+def _gained(view: View, writes: Iterable[Write]) -> dict[Key, frozenset[Pair]]:
+    """Return the pairs that writes add to their own records."""
+    return {write.key: pairs_of(write.record) - _before(view, write) for write in writes}
+
+
 def unaccepted(
-    view: View, writes: Sequence[Write], kept: frozenset[Pair]
+    view: View, gained: Mapping[Key, frozenset[Pair]], kept: frozenset[Pair]
 ) -> dict[Key, frozenset[Pair]]:
-    """Return, for each record, the pairs of writes that no administrator wrote."""
-    gained = {write.key: pairs_of(write.record) - _before(view, write) for write in writes}
+    """Return, for each record, the pairs it gains that no administrator wrote."""
     if not any(gained.values()):
         return {}
     accepted = present(view) | kept

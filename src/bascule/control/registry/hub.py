@@ -87,8 +87,10 @@ class Hub:
 
     async def _advance(self) -> bool:
         """Take some changes in; say whether there may be more."""
-        known = self._view.position
-        if (await self._store.head()).position == known:
+        known, head = self._view.position, await self._store.head()
+        if head.position == known:
+            # Which store it replaces is announced without a revision.
+            self._view = replace(self._view, predecessor=head.predecessor)
             return False
         try:
             page = await self._store.changes(known.revision)

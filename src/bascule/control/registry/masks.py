@@ -78,6 +78,8 @@ def unmasked(kind: Kind, new: JsonObject, old: Record | None) -> dict[str, JsonV
 
     Raise InvalidRecord where nothing is stored, for the mask is nobody's value.
     """
+    if not any(holder[name] == MASK for holder, name, _ in _places(kind, new)):
+        return dict(new)  # most edits bring no mask, and nothing of them is changed
     plain = deepcopy(dict(new))
     stored = {} if old is None else {path: h[n] for h, n, path in _places(kind, encode(old))}
     hidden = [place for place in _places(kind, plain) if place[0][place[1]] == MASK]

@@ -19,18 +19,22 @@ from bascule.model.status import ServerStatus
 
 #: A node's word on a server; None where it says nothing of it any more.
 Word: TypeAlias = tuple[str, str, ServerStatus | None]
+#: When nodes were following a replica, and which.
+Note: TypeAlias = tuple[float, Sequence[str]]
 
 
 class Heard(Struct, frozen=True, kw_only=True):
     """What nodes said since a place; the next question begins at ``place``.
 
     Of a node, ``nodes`` has what it says of itself, None if it was forgotten; ``words`` has what
-    changed of what it says of servers. ``whole`` is all there is, in place of what was known.
+    changed of what it says of servers. ``notes`` are of the streams that replicas hold. ``whole``
+    is all there is, in place of what was known.
     """
 
     place: int
     nodes: Mapping[str, NodeReport | None]
     words: Sequence[Word]
+    notes: Sequence[Note] = ()
     whole: bool = False
 
 
@@ -43,6 +47,10 @@ class NodeReports(Protocol):
 
     async def forget_node(self, node: str, at: float) -> None:
         """Drop what a node said."""
+        ...
+
+    async def note(self, replica: str, nodes: Sequence[str], at: float) -> None:
+        """Keep, for other replicas, which nodes follow one now, in place of what it noted last."""
         ...
 
     async def heard(self, since: int) -> Heard:

@@ -208,9 +208,17 @@ def _refuse_owned(view: View, writes: Iterable[Write]) -> None:
 def _refuse_conflicts(view: View, writes: Sequence[Write]) -> None:
     """Raise InvalidRecord where a written server would claim another's tool namespace."""
     written = [write.record for write in writes if isinstance(write.record, ServerRecord)]
-    if not written:
-        return
-    claims = Namespaces(stored.record for stored in view.planned(writes).objects.values())
+    if all(_has_claimed(view, record) for record in written):
+        return  # as every write of a server that keeps its namespace: nobody else is looked at
+    keys, wanted = {write.key for write in writes}, {*map(_claimed, written)}
+    others = [
+        stored.record
+        for key, stored in view.objects.items()
+        if isinstance(stored.record, ServerRecord)
+        and _claimed(stored.record) in wanted
+        and key not in keys
+    ]
+    claims = Namespaces([*others, *written])
     refuse_any(
         [
             f"{record.server_id}.{problem}" if len(writes) > 1 else problem
@@ -237,6 +245,13 @@ class Namespaces:
             return None
         taken = f"{record.tool_namespace!r} is already the namespace of server"
         return f"tool_namespace: {taken} {other!r}"
+
+
+def _has_claimed(view: View, record: ServerRecord) -> bool:
+    """Say whether a server has the namespace already that it claims."""
+    old = view.get("server", record.server_id)
+    kept = None if old is None else old.record
+    return isinstance(kept, ServerRecord) and _claimed(kept) == _claimed(record)
 
 
 def _claimed(record: ServerRecord) -> str:

@@ -7,7 +7,7 @@ no report waits for another. A report that is lost is repeated soon, so none wai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from bascule.control.registry.nodes import Heard, digest_of, node_of, texts_of, word_of
 from bascule.control.registry.offload import apart
@@ -28,6 +28,11 @@ FORMS = (
     );
     CREATE INDEX node_reports_written ON node_reports (written);
     CREATE INDEX node_servers_written ON node_servers (written);""",
+    # One row a replica, for all the nodes that follow it: it is written every few seconds.
+    f"""CREATE TABLE node_streams (
+        replica text PRIMARY KEY, nodes text[] NOT NULL, at double precision NOT NULL,
+        written bigint NOT NULL DEFAULT {_TRANSACTION}
+    )""",
 )
 _UNHURRIED = "SET LOCAL synchronous_commit = off"
 _AGAIN = f"""UPDATE node_reports SET revision = $2, state = $3, at = $4, written = {_TRANSACTION}
@@ -44,9 +49,12 @@ _WORDS = f"""INSERT INTO node_servers SELECT $1, coalesce(said.server_id, known.
     WHERE said.body IS DISTINCT FROM known.body
     ON CONFLICT (node, server_id) DO UPDATE SET
         body = excluded.body, at = excluded.at, written = {_TRANSACTION}"""  # noqa: S608 - a constant
+_NOTE = f"""INSERT INTO node_streams VALUES ($1, $2, $3) ON CONFLICT (replica) DO UPDATE SET
+    nodes = excluded.nodes, at = excluded.at, written = {_TRANSACTION}"""  # noqa: S608 - a constant
 _OLDEST = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 _NODES = "SELECT node, revision, state, at FROM node_reports WHERE written >= $1"
 _SAID = "SELECT node, server_id, body FROM node_servers WHERE written >= $1"
+_NOTES = "SELECT at, nodes FROM node_streams WHERE written >= $1"
 
 
 class PostgresReports:
@@ -81,24 +89,34 @@ class PostgresReports:
 
         await self._postgres.write(work)
 
+    async def note(self, replica: str, nodes: Sequence[str], at: float) -> None:
+        """Keep which nodes follow a replica, in one statement."""
+
+        async def work(connection: Connection) -> None:
+            await connection.execute(_UNHURRIED)
+            await connection.execute(_NOTE, replica, nodes, at)
+
+        await self._postgres.write(work)
+
     async def heard(self, since: int) -> Heard:
         """Return what was written since a transaction."""
 
-        async def work(connection: Connection) -> tuple[int, bool, list[Row], list[Row]]:
+        async def work(connection: Connection) -> tuple[int, bool, list[list[Row]]]:
             oldest: int = await connection.fetchval(_OLDEST)
             whole = not since or oldest < since  # another database, or what one was before
             after = 0 if whole else since
-            nodes = await connection.fetch(_NODES, after)
-            return oldest, whole, nodes, await connection.fetch(_SAID, after)
+            found = [await connection.fetch(one, after) for one in (_NODES, _SAID, _NOTES)]
+            return oldest, whole, found
 
-        place, whole, nodes, words = await self._postgres.read(work)
-        return await apart(len(words), lambda: _read(place, nodes, words, whole=whole))
+        place, whole, found = await self._postgres.read(work)
+        return await apart(len(found[1]), lambda: _read(place, *found, whole=whole))
 
     async def forget_before(self, at: float) -> None:
         """Drop what is old."""
 
         async def work(connection: Connection) -> None:
             await connection.execute("DELETE FROM node_reports WHERE at < $1", at)
+            await connection.execute("DELETE FROM node_streams WHERE at < $1", at)
             await connection.execute(
                 "DELETE FROM node_servers AS s WHERE body IS NULL AND at < $1 OR NOT EXISTS"
                 " (SELECT FROM node_reports AS n WHERE n.node = s.node)",
@@ -108,10 +126,13 @@ class PostgresReports:
         await self._postgres.write(work)
 
 
-def _read(place: int, nodes: list[Row], words: list[Row], *, whole: bool) -> Heard:
+def _read(
+    place: int, nodes: list[Row], words: list[Row], notes: list[Row], *, whole: bool
+) -> Heard:
     return Heard(
         place=place,
         nodes={row["node"]: node_of(*row) for row in nodes},
         words=[word_of(*row) for row in words],
+        notes=[(row["at"], row["nodes"]) for row in notes],
         whole=whole,
     )

@@ -8,11 +8,12 @@ order of commits. Whoever loses that race plans again. The tables are those of `
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from itertools import groupby
-from typing import Self
+from typing import NamedTuple, Self
 
 from msgspec.structs import replace
 
@@ -42,7 +43,7 @@ from bascule.control.registry.store import (
 )
 from bascule.db.driver import Connection, Row
 from bascule.db.errors import OutcomeUnknown, StoreUnavailable
-from bascule.db.postgres import Postgres, Transaction, lock_key
+from bascule.db.postgres import Lent, Postgres, Transaction, lock_key
 from bascule.db.postgres_listener import Listener
 from bascule.model.kinds import Kind
 from bascule.model.snapshot import Position
@@ -78,26 +79,34 @@ FORMS = (
     """,
     TABLES,
 )
-_HEAD = """SELECT store_id, h.revision, floor, mark, predecessor
-    FROM registry_head h JOIN registry_revisions r ON r.revision = h.revision"""
+#: With a limit, the mark is looked up by its key whatever the planner knows: of a plain join it
+#: may think that it is best to read all revisions.
+_FROM_HEAD = """FROM registry_head h CROSS JOIN LATERAL (
+        SELECT mark FROM registry_revisions r WHERE r.revision = h.revision LIMIT 1) AS r"""
+_HEAD = f"SELECT store_id, revision, floor, mark, predecessor {_FROM_HEAD}"
 _OBJECT = "kind, id, body, revision, updated_at, owner"
 _AT = f"""SELECT {_OBJECT} FROM (
     SELECT DISTINCT ON (kind, id) * FROM registry_changes
     WHERE revision <= $1 ORDER BY kind, id, revision DESC) AS last WHERE body IS NOT NULL"""  # noqa: S608 - the columns are a constant
-_TOUCHED = """SELECT store_id, h.revision, mark, fence,
+_TOUCHED = f"""SELECT store_id, h.revision, mark, fence,
         o.kind, o.id, o.revision, o.owner, o.body
-    FROM registry_head h JOIN registry_revisions r ON r.revision = h.revision LEFT JOIN (
+    {_FROM_HEAD} LEFT JOIN (
         unnest($1::text[], $2::text[]) AS w (kind, id) JOIN registry_objects o USING (kind, id)
     ) ON true"""
-#: All of one revision, or nothing: whatever it adds comes from the row whose counter it raised.
+#: How many of these say which store is where, to be written there.
+_HEAD_WIDTH = 4
+#: All of one revision, or nothing: whatever it adds comes from the row whose counter it raised,
+#: and that is the row which was read, not that of a store which took its place.
 _WRITE = f"""WITH raised AS (
         UPDATE registry_head SET revision = revision + 1
-        WHERE revision = $1 AND fence = $2 RETURNING revision
+        WHERE store_id = $1 AND revision = $2 AND fence = $4
+            AND (SELECT mark FROM registry_revisions WHERE revision = $2) = $3
+        RETURNING revision
     ), noted AS (
-        INSERT INTO registry_revisions SELECT revision, $3, $4, $5, $6 FROM raised
+        INSERT INTO registry_revisions SELECT revision, $5, $6, $7, $8 FROM raised
     ), entries AS (
-        SELECT kind, id, revision, $3::double precision, owner, body
-        FROM raised, unnest($7::text[], $8::text[], $9::text[], $10::text[])
+        SELECT kind, id, revision, $5::double precision, owner, body
+        FROM raised, unnest($9::text[], $10::text[], $11::text[], $12::text[])
             AS w (kind, id, owner, body)
     ), logged AS (
         INSERT INTO registry_changes SELECT * FROM entries
@@ -109,7 +118,7 @@ _WRITE = f"""WITH raised AS (
         ON CONFLICT (kind, id) DO UPDATE SET revision = excluded.revision,
             updated_at = excluded.updated_at, owner = excluded.owner, body = excluded.body
     )
-    SELECT pg_notify('{CHANNEL}', revision::text) FROM raised"""  # noqa: S608 - a constant
+    SELECT pg_notify('{CHANNEL}', $8) FROM raised"""  # noqa: S608 - a constant
 _CHANGES = """SELECT h.floor, r.revision, at, actor, note, mark,
         c.kind, c.id, c.body, c.revision, c.updated_at, c.owner
     FROM registry_head h LEFT JOIN (
@@ -121,6 +130,8 @@ _AFTER = _CHANGES.format(where="r.revision > $1 ORDER BY r.revision", order="r.r
 _BEFORE = _CHANGES.format(where="r.revision < $1 ORDER BY r.revision DESC", order="r.revision DESC")
 _MARK = """SELECT mark FROM registry_revisions WHERE revision = $1
     AND revision >= (SELECT floor FROM registry_head)"""
+_ANNOUNCE = f"""UPDATE registry_head SET predecessor = $1
+    RETURNING pg_notify('{CHANNEL}', revision::text)"""  # noqa: S608 - a constant
 _RAISE_FENCE = "UPDATE registry_head SET fence = fence + 1 RETURNING floor"
 _COMPACTING = lock_key("compacting the registry")
 #: What is left at or below the floor is the last version of each object that lives there.
@@ -133,8 +144,19 @@ _DELETIONS = """DELETE FROM registry_changes
 #: How many revisions are forgotten in one transaction.
 BATCH = 500
 #: How long following may take: who is away is noticed in less time than that of a write.
-_FOLLOW_SECONDS = 2.5
+FOLLOW_SECONDS = 2.5
 _AGAIN_SECONDS = 0.1
+#: A word may come some writes later; one that comes later still only asks for nothing new.
+_OWN = 64
+#: How soon a write that was refused is tried again.
+_HEAL_SECONDS = 2.0
+
+
+class _Refused(NamedTuple):
+    """A write that was not taken, and why."""
+
+    words: str
+    arguments: Sequence[object]
 
 
 class PostgresStore(PostgresProposals):
@@ -151,8 +173,12 @@ class PostgresStore(PostgresProposals):
         self._clock = clock
         self._age = SteadyClock(clock)
         self._listeners: list[Callable[[Change], None]] = []
+        #: The marks of the last changes that were made here: a word about one is no news.
+        self._own: deque[str] = deque(maxlen=_OWN)
         #: One at a time, so that changes are told in order; against others they race anyway.
         self._writing = asyncio.Lock()
+        #: The last write, if it was not taken; the database may answer all else.
+        self._refused: _Refused | None = None
 
     async def open(self) -> Self:
         """Make the tables, or bring an older form up to date."""
@@ -162,21 +188,30 @@ class PostgresStore(PostgresProposals):
     @property
     def refusal(self) -> str | None:
         """Say why writes are refused now, if they are."""
-        return self._postgres.trouble
+        return self._postgres.trouble or (self._refused and self._refused.words)
 
     def listen(self, listener: Callable[[Change], None]) -> None:
         """Call ``listener`` on the event loop for every change, in order."""
         self._listeners.append(listener)
 
     async def watch_others(self, ring: Callable[[], None]) -> None:
-        """Call ``ring`` whenever somebody may have written, until cancelled."""
-        await Listener(self._postgres, CHANNEL, ring).run()
+        """Call ``ring`` whenever somebody else may have written, until cancelled; heal."""
+
+        def heard(mark: str) -> None:
+            if mark not in self._own:
+                ring()
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(Listener(self._postgres, CHANNEL, heard).run())
+            while True:
+                await self._clock.sleep(_HEAL_SECONDS)
+                await self.heal()
 
     # --- reading
 
     async def head(self) -> Head:
         """Return where the store is."""
-        return _head(await self._postgres.fetch(_HEAD, seconds=_FOLLOW_SECONDS))
+        return _head(await self._postgres.fetch(_HEAD, seconds=FOLLOW_SECONDS))
 
     async def view(self, revision: int | None = None) -> View:
         """Return every object, now or at an older revision, from one snapshot."""
@@ -195,7 +230,7 @@ class PostgresStore(PostgresProposals):
 
     async def changes(self, since: int, limit: int = 256) -> tuple[Change, ...]:
         """Return the changes after a revision, the oldest first."""
-        rows = await self._postgres.fetch(_AFTER, since, limit, seconds=_FOLLOW_SECONDS)
+        rows = await self._postgres.fetch(_AFTER, since, limit, seconds=FOLLOW_SECONDS)
         floor = _first(rows)[0]
         if since < floor:
             raise Compacted(since, floor)
@@ -209,7 +244,7 @@ class PostgresStore(PostgresProposals):
 
     async def mark_at(self, revision: int) -> str | None:
         """Return the mark of a revision; None where that is not kept."""
-        rows = await self._postgres.fetch(_MARK, revision, seconds=_FOLLOW_SECONDS)
+        rows = await self._postgres.fetch(_MARK, revision, seconds=FOLLOW_SECONDS)
         return rows[0][0] if rows else None
 
     # --- writing
@@ -221,7 +256,8 @@ class PostgresStore(PostgresProposals):
         async with self._turn():
             for _ in range(PATIENCE):
                 try:
-                    return await self._write(self._postgres, writes, by, base)
+                    async with self._postgres.lent() as lent:
+                        return await self._write(lent, writes, by, base)
                 except HeadMoved:
                     if base is not None:
                         raise
@@ -262,16 +298,16 @@ class PostgresStore(PostgresProposals):
 
     async def _write(
         self,
-        place: Postgres | Transaction,
+        place: Lent,
         writes: Sequence[Write],
         by: Author,
         base: Position | None,
     ) -> Change | None:
         kinds, ids = [write.kind for write in writes], [write.id for write in writes]
         rows = await place.fetch(_TOUCHED, kinds, ids)
-        head = _first(rows)
-        revision, fence = head[1], head[3]
-        refuse_moved(base, Position(head[0], revision, head[2]))
+        head = list(_first(rows))[:_HEAD_WIDTH]
+        revision = head[1]
+        refuse_moved(base, Position(*head[:3]))
         current = {(row[4], row[5]): Current(row[6], row[7], row[8]) for row in rows if row[4]}
         effective = await apart(len(writes), partial(effective_writes, writes, current.get))
         if not effective:
@@ -284,16 +320,50 @@ class PostgresStore(PostgresProposals):
             by=replace(by, actor=_text(by.actor), note=_text(by.note)),
             mark=new_mark(),
         )
+        arguments = _arguments(change, bodies)
+        with self._telling(change), self._refusals(arguments):
+            try:
+                raised = await place.statement(_WRITE, *head, *arguments)
+            except OutcomeUnknown as error:
+                await self._find_out(change, error)
+            else:
+                if not raised:
+                    raise HeadMoved(revision, change.revision)
+        return change
+
+    @contextmanager
+    def _telling(self, change: Change) -> Generator[None, None, None]:
+        """Tell of a change once it is made."""
+        self._own.append(change.mark)
         try:
-            raised = await place.statement(_WRITE, revision, fence, *_arguments(change, bodies))
-        except OutcomeUnknown as error:
-            await self._find_out(change, error)
-        else:
-            if not raised:
-                raise HeadMoved(revision, revision + 1)
+            yield
+        except BaseException:
+            self._own.pop()  # if it happened all the same, that is news
+            raise
         for listener in self._listeners:
             listener(change)
-        return change
+
+    @contextmanager
+    def _refusals(self, arguments: Sequence[object]) -> Generator[None, None, None]:
+        """Remember a write that is not taken, until one is."""
+        try:
+            yield
+        except StoreUnavailable as error:
+            self._refused = _Refused(str(error), arguments)
+            raise
+        self._refused = None
+
+    async def heal(self) -> None:
+        """Try a refused write again and undo it, as no other write may come that would be taken."""
+        refused = self._refused
+        if refused is None:
+            return
+        with suppress(StoreUnavailable):
+            async with self._locked() as transaction:
+                head = _first(await transaction.fetch(_TOUCHED, [], []))
+                await transaction.fetch(_WRITE, *list(head)[:_HEAD_WIDTH], *refused.arguments)
+            if self._refused is refused:
+                self._refused = None
 
     async def _find_out(self, change: Change, error: OutcomeUnknown) -> None:
         """Return if a change was written that nobody answered for; raise StoreUnavailable."""
@@ -332,6 +402,10 @@ class PostgresStore(PostgresProposals):
             floor, goal = await self._postgres.write(work)
             if floor >= goal:
                 return floor
+
+    async def announce(self, predecessor: str) -> None:
+        """Name the store that this one replaces; other replicas are told."""
+        await self._postgres.statement(_ANNOUNCE, predecessor)
 
     async def close(self) -> None:
         """Do nothing: the database is closed by whoever opened it."""

@@ -9,13 +9,7 @@ a write allows that was not allowed before is noted first; what cannot be noted 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Collection,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import TypeAlias
@@ -23,7 +17,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bascule.audit.events import PolicyLoosened
+from bascule.audit.events import Act
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry.acceptance import Acceptance
 from bascule.control.registry.advice import advice, needs_advice
@@ -65,6 +59,7 @@ from bascule.control.registry.store import (
     Write,
     Writer,
 )
+from bascule.control.registry.succession import announce
 from bascule.control.registry.written import Written
 from bascule.db.errors import StoreUnavailable
 from bascule.model.json import JsonObject
@@ -77,7 +72,7 @@ from bascule.wire.api.imports import ImportMode
 _ATTEMPTS = 50
 #: How long a write waits for those before it.
 _WAIT_SECONDS = 30.0
-Note: TypeAlias = Callable[[PolicyLoosened], Awaitable[None]]
+Note: TypeAlias = Callable[[Act], Awaitable[None]]
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -123,6 +118,8 @@ class RegistryService:
         self.known_tools: Callable[[], Catalogue] = dict
         #: Follow the changes after a position, and ask whether one is in the store's history.
         self.watch, self.check = self._hub.watch, self._hub.check
+        #: Have a bookmark sent to whoever watches; that also happens every so often by itself.
+        self.tick, self.bookmark_seconds = self._hub.tick, self._settings.bookmark_seconds
         store.listen(self._hub.publish)
 
     # --- reading
@@ -139,8 +136,9 @@ class RegistryService:
 
     def snapshot(self) -> Snapshot:
         """Return the records at the newest revision, as policy and nodes use them."""
-        if self._snapshot.position != self.view.position:
-            self._snapshot = self.view.snapshot()
+        made, view = self._snapshot, self.view
+        if (made.position, made.predecessor) != (view.position, view.predecessor):
+            self._snapshot = view.snapshot()
         return self._snapshot
 
     async def head(self) -> Head:
@@ -381,6 +379,12 @@ class RegistryService:
         return replace(written, warnings=(*written.warnings, *advice(registry, doubtful)))
 
     # --- the past
+
+    async def announce(self, succeeds: str, by: Author) -> Head:
+        """Say that this store replaces another; no revision moves. Raise InvalidRecord."""
+        await announce(self._store, succeeds, by, at=self._clock.now(), note=self.note)
+        await self._hub.catch_up()
+        return await self._store.head()
 
     async def snapshot_at(self, revision: int) -> Snapshot:
         """Return the records as they were at a revision."""

@@ -7,7 +7,7 @@ text, so that whoever reads on hears of it.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from bascule.control.registry.nodes import Heard, digest_of, node_of, texts_of, word_of
 from bascule.control.registry.status import NodeReport
@@ -51,6 +51,9 @@ class SqliteReports:
         """Drop what a node said."""
         nothing = NodeReport(node=node, at=at)
         await self._database.write(lambda c: _keep(c, nothing, None, {}))
+
+    async def note(self, replica: str, nodes: Sequence[str], at: float) -> None:
+        """Keep nothing: one process alone serves a file, and there is no other to tell."""
 
     async def heard(self, since: int) -> Heard:
         """Return what was written after a turn."""

@@ -224,6 +224,11 @@ class SqliteStore(SqliteProposals):
         cutoff = self._age.now() - retention.seconds
         return await self._database.write(lambda c: _compact(c, retention.changes, cutoff))
 
+    async def announce(self, predecessor: str) -> None:
+        """Name the store that this one replaces."""
+        query = "UPDATE meta SET predecessor = ?"
+        await self._database.write(lambda c: c.execute(query, (predecessor,)))
+
     async def backup(self, target: Path) -> None:
         """Copy the store, as it is now, to a file of its own."""
         await self._database.read(lambda connection: backup(connection, target))

@@ -3,28 +3,34 @@
 What this process hears itself counts at once; what nodes told others is read as it changes, every
 few seconds. So a question reads nothing, and is answered when the store is away. A node that has
 been silent for ``SILENT_SECONDS`` has no say in how servers stand, and is shown as silent; after
-``FORGOTTEN_SECONDS`` it is forgotten.
+``FORGOTTEN_SECONDS`` it is forgotten. One that follows on a stream is noted while that is open, and
+lost ``LOST_SECONDS`` after.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import sys
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
+from typing import Literal, TypeAlias
 
 from msgspec.structs import replace
 
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.control.registry.nodes import Heard, NodeReports
+from bascule.control.registry.nodes import Heard, NodeReports, Note
 from bascule.control.registry.status import UNKNOWN, CombinedStatus, NodeReport, combined
 from bascule.model.status import ServerStatus, health_of
 
 #: A node reports at least every 15 seconds.
 SILENT_SECONDS = 90.0
+#: Whoever holds the stream of a node notes it every 5 seconds.
+LOST_SECONDS = 15.0
 FORGOTTEN_SECONDS = 86_400.0
+Silence: TypeAlias = Literal["silent", "lost"]
 #: In a list, a server has the words of so many nodes.
 MOST_NODES = 8
 #: With more words than this to look at, servers are combined beside the event loop, and nobody who
@@ -41,6 +47,8 @@ class Standing:
         """Stand on kept reports; without any, on those that are made here."""
         #: The nodes of this process, for which nobody else speaks.
         self.own: set[str] = set()
+        #: When a second process was last turned away here that said it was the same node.
+        self.doubled: dict[str, float] = {}
         self._reports = reports
         self._clock = clock
         self._place = 0
@@ -49,6 +57,9 @@ class Standing:
         self._turns = count(1)
         #: When, by turns, this process was last told something by a node.
         self._told: dict[str, int] = {}
+        self._replica = secrets.token_hex(8)
+        #: When a node's stream was last seen open, by whomever.
+        self._noted: dict[str, float] = {}
         self._nodes: dict[str, NodeReport] = {}
         self._said: dict[str, dict[str, ServerStatus]] = {}
         self._about: dict[str, dict[str, ServerStatus]] = {}
@@ -83,6 +94,13 @@ class Standing:
         if self._reports is not None:
             with self._telling(node):
                 await self._reports.forget_node(node, self._clock.now())
+
+    async def note(self, nodes: Sequence[str]) -> None:
+        """Note that nodes follow here now, and keep it; raise StoreUnavailable if it is not."""
+        now = self._clock.now()
+        self._take_notes([(now, nodes)])
+        if self._reports is not None:
+            await self._reports.note(self._replica, nodes, now)
 
     @contextmanager
     def _telling(self, node: str) -> Generator[None, None, None]:
@@ -122,6 +140,7 @@ class Standing:
         for node, server_id, status in heard.words:
             if node not in own and node in self._nodes:
                 self._take_word(node, server_id, status)
+        self._take_notes(heard.notes)
         if heard.nodes:
             self._tell()
 
@@ -135,13 +154,23 @@ class Standing:
     def nodes(self) -> tuple[NodeReport, ...]:
         """Return what the nodes say, in the order of their names."""
         return tuple(
-            replace(self._nodes[node], servers=tuple(self._said.get(node, {}).values()))
-            for node in sorted(self._nodes)
+            replace(
+                report,
+                at=max(report.at, self._noted.get(node, 0.0)),
+                servers=tuple(self._said.get(node, {}).values()),
+            )
+            for node, report in sorted(self._nodes.items())
         )
 
-    def is_silent(self, report: NodeReport) -> bool:
-        """Say whether a node has not been heard of for a while."""
-        return self._clock.now() - report.at > SILENT_SECONDS
+    def silence_of(self, report: NodeReport) -> Silence | None:
+        """Say how a node is called that has not been heard of for a while; None for others.
+
+        One that was lost and reports nevertheless does so without a stream.
+        """
+        now, noted = self._clock.now(), self._noted.get(report.node)
+        if noted is not None and report.at <= noted + LOST_SECONDS:
+            return "lost" if now - noted > LOST_SECONDS else None
+        return "silent" if now - report.at > SILENT_SECONDS else None
 
     def status(self, server_id: str) -> CombinedStatus:
         """Return how one server stands, with the words of all nodes."""
@@ -185,9 +214,16 @@ class Standing:
             self._nodes[node] = replace(report, servers=())
             return
         self._nodes.pop(node, None)
+        self._noted.pop(node, None)
+        self.doubled.pop(node, None)
         for server_id in [*self._said.get(node, {})]:
             self._take_word(node, server_id, None)
         self._said.pop(node, None)
+
+    def _take_notes(self, notes: Iterable[Note]) -> None:
+        for at, nodes in notes:
+            for node in nodes:
+                self._noted[node] = max(at, self._noted.get(node, 0.0))
 
     def _take_word(self, node: str, server_id: str, status: ServerStatus | None) -> None:
         said = self._said.setdefault(node, {})
@@ -208,7 +244,9 @@ class Standing:
         now = self._clock.now()
         for node in [n for n, one in self._nodes.items() if now - one.at > FORGOTTEN_SECONDS]:
             self._take_node(node, None)
-        silent = frozenset(node for node, one in self._nodes.items() if self.is_silent(one))
+        for node in [n for n, at in self._noted.items() if now - at > FORGOTTEN_SECONDS]:
+            del self._noted[node]
+        silent = frozenset(node for node, one in self._nodes.items() if self.silence_of(one))
         changed, self._silent = silent ^ self._silent, silent
         for node in changed:
             self._stale |= self._said.get(node, {}).keys()

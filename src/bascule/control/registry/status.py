@@ -34,9 +34,9 @@ _RANKS: Mapping[str, int] = {
             "degraded",
             "reconnecting",
             "connecting",
+            "connected",
             "disconnected",
             "disabled",
-            "connected",
         )
     )
 }

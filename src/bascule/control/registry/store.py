@@ -156,7 +156,8 @@ Event: TypeAlias = Change | Bookmark
 class Head(Struct, frozen=True):
     """Where a store is: its identity, its newest revision, and the oldest it can go back to.
 
-    ``predecessor`` is the store that it replaced when it was restored; empty for one that was not.
+    ``predecessor`` is the store that it replaces: the one that was backed up, where it was
+    restored, or the one that somebody announced; empty for none.
     """
 
     store_id: str
@@ -313,6 +314,10 @@ class Store(Protocol):
 
     async def compact(self, retention: Retention) -> int:
         """Forget what is too old; return the floor: the oldest revision to go back to."""
+        ...
+
+    async def announce(self, predecessor: str) -> None:
+        """Name the store that this one replaces, in place of any other; no revision moves."""
         ...
 
     async def kept_pairs(self) -> frozenset[Pair]:

@@ -18,6 +18,7 @@ const TITLES: Record<string, string> = {
   token_ended: "Token revoked",
   secret: "Secret",
   policy_loosened: "Policy loosened",
+  store_announced: "Store announced",
   approval: "Approval",
   ledger_cut: "Ledger cut",
   set_aside: "Journal set aside",
@@ -81,6 +82,8 @@ export function subjectOf(event: JsonObject): string {
       return `Token ${say("token_id")} revoked`;
     case "policy_loosened":
       return `Policy loosened: ${say("kind")} ${say("id")}`;
+    case "store_announced":
+      return `Store ${say("store_id")} replaces ${say("succeeds")}`;
     case "session_opened":
       return `Session opened with ${list(event["mcp_effective_servers"]) || "no server"}`;
     case "session_refused":

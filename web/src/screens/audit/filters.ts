@@ -44,6 +44,7 @@ export const EVENTS = [
   "token_ended",
   "secret",
   "policy_loosened",
+  "store_announced",
   "ledger_cut",
   "set_aside",
 ] as const satisfies ReadonlyArray<Query["event"]>;
