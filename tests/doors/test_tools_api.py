@@ -389,20 +389,40 @@ async def test_a_node_that_cannot_follow_is_degraded():
 
 @pytest.mark.requirement("observability:degraded")
 async def test_what_is_wrong_is_said_in_health_and_counted_in_the_metrics(door: Door):
-    troubles = {"registry_unwritable": "PostgreSQL is away"}
+    troubles = {"registry_unwritable": "PostgreSQL at db.internal is away"}
     routes = health_routes(
         lambda: health_of(7, ["connected"], following=True, troubles=troubles), Metrics()
     )
     app = GuardedApp(routes, door.tokens)
-    answer = (await ask(app, "GET", "/healthz")).json
-    assert (answer["status"], answer["reasons"]) == ("degraded", troubles)
     token = await door.token(role="viewer")
-    said = b'mcp_degraded{reason="registry_unwritable"} 1.0'
-    assert said in (await ask(app, "GET", "/metrics", token)).body
+    answer = (await ask(app, "GET", "/healthz", token)).json
+    assert (answer["status"], answer["reasons"]) == ("degraded", troubles)
+    figures = (await ask(app, "GET", "/metrics", token)).body
+    assert b'mcp_degraded{reason="registry_unwritable"} 1.0' in figures
+    assert b"\nmcp_registry_revision 7.0\n" in figures
     assert (await ask(app, "GET", "/readyz")).status == 200
     troubles.clear()
     assert (await ask(app, "GET", "/healthz")).json["status"] == "ok"
     assert b"mcp_degraded{" not in (await ask(app, "GET", "/metrics", token)).body
+
+
+@pytest.mark.requirement("observability:degraded:open")
+async def test_without_a_token_health_says_the_kind_of_trouble_and_names_nothing(door: Door):
+    codes = ("registry_unwritable", "ledger_unwritable", "ledger_behind", "files_differ")
+    codes += ("backends_differ", "new")
+    troubles: dict[str, str] = dict.fromkeys(codes, "of db.internal, /srv/data and replica 'b'")
+    found = health_of(7, ["down"], following=False, troubles=troubles)
+    app = GuardedApp(health_routes(lambda: found, Metrics()), door.tokens)
+    for headers in ({}, await door.token()):
+        told = (await ask(app, "GET", "/healthz", headers)).json
+        assert (told["status"], set(told["reasons"])) == ("degraded", set(found.reasons))
+        assert told["reasons"]["registry_unwritable"] == "the registry cannot be written to"
+        for words in told["reasons"].values():
+            assert words
+            assert not any(name in words for name in ("db.internal", "/srv", "'b'"))
+    for role in ("viewer", "admin"):
+        told = (await ask(app, "GET", "/healthz", await door.token(role=role))).json
+        assert told["reasons"] == found.reasons
 
 
 async def test_metrics_need_a_token(door: Door):

@@ -8,7 +8,7 @@ from bascule import Server
 from bascule.model.platform import PlatformRecord
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
-from bascule.node.sync.judging import doubt_about
+from bascule.node.sync.judging import Implausible, by_command, by_restart, doubt_about
 
 NOTES: dict[str, ServerRecord] = {"notes": Server.stdio("notes", "notes")}
 PRESENT = Snapshot(store_id="a", revision=9, mark="m9", servers=NOTES)
@@ -88,3 +88,20 @@ def test_anything_else_is_doubted_in_words_that_name_it(case: str):
     doubt = doubt_about(present, offered)
     assert doubt is not None
     assert words in doubt
+
+
+def test_a_node_in_a_program_is_restarted():
+    error = Implausible("it is older", by_restart(PRESENT, Snapshot(store_id="b")))
+    assert "what this node had goes on serving" in str(error)
+    assert str(error).endswith("restart this node to take what it has")
+
+
+@pytest.mark.requirement("sync:store-restored")
+def test_a_node_process_names_the_commands_that_end_a_doubt():
+    another = by_command(PRESENT, Snapshot(store_id="b"))
+    assert "`bascule node accept`" in another
+    assert "`bascule registry announce --succeeds a`" in another
+    for copy in (None, Snapshot(store_id="a", revision=8, mark="m8")):
+        words = by_command(PRESENT, copy)
+        assert "`bascule node accept`" in words
+        assert "announce" not in words, "a store cannot succeed itself"

@@ -25,13 +25,17 @@ from bascule.testing import ScriptedServer
 from bascule.testing.clock import FakeClock
 
 RHYTHM = SyncSettings(
-    poll_seconds=30,
+    poll_seconds=24,
+    poll_limit_seconds=36,
     ttl_seconds=120,
     silence_seconds=1_000_000,
-    backoff_seconds=1,
-    backoff_limit_seconds=8,
+    backoff_seconds=0.9,
+    backoff_limit_seconds=7,
     pause_seconds=0.5,
 )
+
+
+POLL = (30.0, 120.0)
 
 
 class Lost(BasculeError):
@@ -267,12 +271,58 @@ async def test_a_lost_registry_is_asked_again_ever_more_slowly_and_the_old_snaps
     assert scene.follower.state == "degraded"
     assert scene.follower.problem == "connection refused"
     assert scene.node.snapshot.revision == 1
-    tops = [high for low, high in scene.delays if low == 0]
-    assert tops[:4] == [2, 4, 8, 8]
+    of_reports = {RHYTHM.pause_seconds * 2**count for count in range(10)} | {RHYTHM.report_seconds}
+    tops = [high for low, high in scene.delays if low == 0 and high not in of_reports]
+    assert tops[:4] == [1.8, 3.6, 7, 7]
     scene.registry.down = False
     scene.registry.write()
     await scene.clock.advance(8)
     assert (scene.follower.state, scene.node.snapshot.revision) == ("ok", 2)
+
+
+@pytest.mark.requirement("sync:backoff")
+async def test_after_ten_failures_nothing_is_tried_more_than_once_a_second():
+    scene = Scene(SyncSettings())
+    scene.registry.down = True
+    async with scene.running():
+        await scene.clock.advance(600)
+        floors = [low for low, high in scene.delays if (low, high) != POLL]
+        assert floors.count(0.0) <= 2 * 10, "of the watch, and of the reports"
+        assert set(floors) == {0.0, 1.0}
+
+
+@pytest.mark.requirement("sync:backoff")
+async def test_a_watch_that_breaks_at_its_first_word_is_a_failure_each_time():
+    scene = Scene(SyncSettings())
+    async with scene.running():
+        for opened in range(1, 13):
+            scene.registry.say(1)
+            scene.registry.break_off()
+            await scene.clock.settle()
+            await scene.clock.advance(scene.delays[-1][1])
+            assert len(scene.registry.watched) == opened + 1
+        backoffs = [delay for delay in scene.delays if delay != POLL]
+        assert [high for _, high in backoffs[:4]] == [0.2, 0.4, 0.8, 1.6]
+        assert backoffs[-1] == (1.0, 30.0)
+        for _ in range(3):  # one that is good for a while ends that
+            scene.registry.say(1)
+            await scene.clock.advance(10)
+        scene.registry.break_off()
+        await scene.clock.settle()
+        assert scene.delays[-1] == (0.0, 0.1)
+
+
+@pytest.mark.requirement("sync:backoff")
+async def test_a_watch_that_never_follows_leads_to_one_question_a_second():
+    scene = Scene(SyncSettings())
+    async with scene.running():
+        before = scene.registry.lists
+        for _ in range(60):
+            scene.registry.say(2)  # which the list does not have
+        await scene.clock.settle()
+        assert scene.registry.lists - before == 10
+        await scene.clock.advance(5)
+        assert scene.registry.lists - before == 15
 
 
 @pytest.mark.requirement("sync:resync")

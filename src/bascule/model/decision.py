@@ -55,6 +55,7 @@ Reason = Literal[
     "launch_denied",
     "quarantined",
     "ledger_unavailable",
+    "stale",
 ]
 
 MEANING: dict[Reason, str] = {
@@ -97,6 +98,7 @@ MEANING: dict[Reason, str] = {
     "launch_denied": "the node's rules refuse to start or reach the server",
     "quarantined": "the tool's definition cannot be used",
     "ledger_unavailable": "what happens cannot be written down, so nothing is sent",
+    "stale": "the node has not heard from its control plane for too long to decide anything",
 }
 
 

@@ -17,6 +17,9 @@ from bascule.model.server import (
     ToolPattern,
 )
 
+#: The greatest number that every form of a record can carry.
+MOST = 2**63 - 1
+
 
 class Ceilings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Upper bounds that no server record can raise."""
@@ -24,9 +27,9 @@ class Ceilings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     connect_timeout_ms: Milliseconds | None = None
     list_timeout_ms: Milliseconds | None = None
     tool_timeout_ms: Milliseconds | None = None
-    max_concurrency: Annotated[int, Meta(ge=1)] | None = None
-    max_tool_output_bytes: Annotated[int, Meta(ge=1)] | None = None
-    max_media_bytes: Annotated[int, Meta(ge=0)] | None = None
+    max_concurrency: Annotated[int, Meta(ge=1, le=MOST)] | None = None
+    max_tool_output_bytes: Annotated[int, Meta(ge=1, le=MOST)] | None = None
+    max_media_bytes: Annotated[int, Meta(ge=0, le=MOST)] | None = None
 
     def lower(self, budgets: Budgets) -> Budgets:
         """Return the budgets, each at most its ceiling."""

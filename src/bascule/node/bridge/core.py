@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import TypedDict, Unpack
 
@@ -96,6 +96,9 @@ class BridgeCore:
         self._listed: dict[str, tuple[ToolDescriptor, ...]] = {}
         self._definitions = Definitions()
         self.changes = Changes()
+        #: Says why calls may not be decided by the snapshot any more, if so (``Follower``): for a
+        #: node whose control plane is elsewhere.
+        self.distrust: Callable[[], str | None] | None = None
         self._known: frozenset[str] = frozenset()
         self._scanner = Scanner()
         self._read: frozenset[str] = frozenset()

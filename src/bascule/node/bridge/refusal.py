@@ -37,6 +37,12 @@ def refused_since(refusal: SessionRefused) -> Refused:
     return refuse("mcp_policy_denied", str(refusal), details={"reason": refusal.reason})
 
 
+def outdated(words: str) -> Refused:
+    """Make the refusal of a call that nothing known here may decide about any more."""
+    problem = failure("mcp_unavailable", words, details={"reason": "stale"})
+    return Refused(problem, deny("", None, "node", "stale"))
+
+
 def denied(decision: Decision) -> Refused:
     """Make the refusal of a call that policy denies, with the decision for everyone to see."""
     details = {"decision": msgspec.to_builtins(decision)}

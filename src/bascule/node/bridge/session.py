@@ -37,7 +37,7 @@ from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.outputs import Outputs
 from bascule.node.bridge.own_call import note_own, noted
 from bascule.node.bridge.record import declined
-from bascule.node.bridge.refusal import Refused, denied, misnamed, refuse, refused_since
+from bascule.node.bridge.refusal import Refused, denied, misnamed, outdated, refuse, refused_since
 from bascule.node.bridge.shown_tools import ShownTools
 from bascule.node.bridge.spending import Spending
 from bascule.node.bridge.table import Target
@@ -267,6 +267,8 @@ class Session(Lifetime):
 
     def lookup(self, name: str) -> Target | None:
         """Return the target of a name when nothing has changed since the table was made."""
+        if self.core.distrust is not None and self.core.distrust() is not None:
+            return None
         if self._epoch != self.core.caller.epoch or self._snapshot is not self.core.snapshot:
             return None
         target = self._table.get(name)
@@ -276,7 +278,7 @@ class Session(Lifetime):
 
     async def resolve(self, name: str) -> Target:
         """Return the target of a name, from the table and from nothing else."""
-        self._refuse_if_closed()
+        self._refuse_if_over()
         if self._epoch != self.core.caller.epoch or self._snapshot is not self.core.snapshot:
             self._catch_up()
         target = self._table.get(name)
@@ -315,15 +317,18 @@ class Session(Lifetime):
         self._calls += 1
         return f"{self.session_id}-{self._calls}"
 
-    def _refuse_if_closed(self) -> None:
+    def _refuse_if_over(self) -> None:
         if self._closed:
             raise refuse("mcp_unavailable", "the session is closed")
+        words = None if self.core.distrust is None else self.core.distrust()
+        if words is not None:
+            raise outdated(words)
 
     async def _look_again(self) -> None:
         """After a wait: what was known before it may be out of date."""
         if self._standing is not None and not await self._standing():
             raise refuse("mcp_policy_denied", "the caller's token was revoked or has expired")
-        self._refuse_if_closed()
+        self._refuse_if_over()
         self._follow_registry()
 
     async def look_up(self, name: str) -> None:

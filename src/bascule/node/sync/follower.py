@@ -21,7 +21,7 @@ from bascule.errors import BasculeError
 from bascule.model.snapshot import Snapshot, SnapshotChange
 from bascule.model.status import ConnectionStatus, ServerStatus
 from bascule.node.changes import News
-from bascule.node.sync.judging import Implausible, doubt_about
+from bascule.node.sync.judging import Implausible, Remedy, by_restart, doubt_about, is_stale
 from bascule.node.sync.ports import FollowingNode, RegistrySource, Report, SyncState
 
 _MAX_DOUBLINGS = 16
@@ -34,19 +34,28 @@ _APPLY_SECONDS = 2.0
 class SyncSettings(Struct, frozen=True, kw_only=True):
     """The rhythm of following."""
 
-    #: A poll comes after this long, more or less a fifth.
+    #: A poll comes after a time between these.
     poll_seconds: float = 30.0
+    poll_limit_seconds: float = 120.0
     #: A snapshot that the registry has not confirmed for this long is not called current.
     ttl_seconds: float = 120.0
     #: A watch that said nothing for this long is over; idle ones have a bookmark every 10 seconds.
     silence_seconds: float = 25.0
     #: How long one question to the registry may take.
     answer_seconds: float = 10.0
+    #: Failures in a row are answered with full jitter over a doubling delay; after so many of
+    #: them there is no more than one try in so many seconds.
     backoff_seconds: float = 0.1
     backoff_limit_seconds: float = 30.0
+    patient_after: int = 10
+    patient_seconds: float = 1.0
+    #: A watch that was lost sooner is a failure, whatever it said.
+    steady_seconds: float = 10.0
     #: The pause after a report, and when the same is said again.
     pause_seconds: float = 0.5
     report_seconds: float = 15.0
+    #: How long a node decides by what its registry does not confirm; None is for ever.
+    max_stale: float | None = None
 
 
 class Silent(BasculeError):
@@ -56,8 +65,8 @@ class Silent(BasculeError):
 class Follower:
     """Keeps one node at a registry's newest revision.
 
-    ``own_registry`` is for the registry of the same process: its owner opened its store, so what
-    it has is taken, whatever it is.
+    ``remedy`` says what ends a doubt. None is for the registry of the same process: its owner
+    opened its store, so what it has is taken, whatever it is.
     """
 
     def __init__(
@@ -68,23 +77,33 @@ class Follower:
         clock: Clock = SYSTEM_CLOCK,
         settings: SyncSettings | None = None,
         jitter: Callable[[float, float], float] = random.uniform,
-        own_registry: bool = False,
+        remedy: Remedy | None = by_restart,
     ) -> None:
         self._source = source
         self._node = node
         self._clock = clock
         self._settings = settings or SyncSettings()
         self._jitter = jitter
-        self._own_registry = own_registry
+        self._remedy = remedy
         self._current = node.snapshot
+        #: When the registry last confirmed what is in force; a node that starts from its disk
+        #: has it from there.
+        self.confirmed_at = clock.now()
         self._confirmed_at = self._heard_at = clock.monotonic()
-        self._heard = False
+        self._gaps = 0
         self._refreshing = asyncio.Lock()
         self._applying: asyncio.TaskGroup | None = None
         self._taken: asyncio.Task[None] | None = None
         self._news = News()
         #: Why the registry cannot be followed now, if so.
         self.problem: str | None = None
+        #: Called whenever the registry has confirmed what is in force, or could not.
+        self.on_word: Callable[[], object] | None = None
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Return what is in force."""
+        return self._current
 
     @property
     def revision(self) -> int:
@@ -93,10 +112,30 @@ class Follower:
 
     @property
     def state(self) -> SyncState:
-        """Say whether the snapshot may be called current."""
+        """Say whether the snapshot may be called current, or decide anything at all."""
+        if self.distrust() is not None:
+            return "stale"
         age = self._clock.monotonic() - self._confirmed_at
         fresh = age <= self._settings.ttl_seconds
         return "ok" if fresh and self.problem is None else "degraded"
+
+    def distrust(self) -> str | None:
+        """Say why nothing may be decided by the snapshot any more, if so (``max_stale``).
+
+        It is asked for every call. The date may be set and a machine may sleep, so both clocks
+        count.
+        """
+        most = self._settings.max_stale
+        if most is None:
+            return None
+        since = self._clock.monotonic() - self._confirmed_at
+        if since < most and not is_stale(self.confirmed_at, self._clock.now(), most):
+            return None
+        return (
+            f"this node has not heard from its control plane for {most / 3600:g} h "
+            "(node.max_stale), and nothing is called by what was allowed then; it goes on as soon "
+            "as the control plane answers"
+        )
 
     async def catch_up(self) -> None:
         """Put the newest revision in force now; raise where the registry cannot be asked.
@@ -134,13 +173,14 @@ class Follower:
     async def _follow(self) -> None:
         failures = 0
         while True:
-            heard = await self._watch_once()
-            failures = 0 if heard else failures + 1
+            steady = await self._watch_once()
+            failures = 0 if steady else failures + 1
             await self._clock.sleep(self._delay(failures))
 
     async def _watch_once(self) -> bool:
-        """List, then watch until the stream is lost; say whether anything was heard on it."""
-        self._heard = False
+        """List, then watch until the stream is lost; say whether it was good for a while."""
+        self._gaps, began = 0, self._clock.monotonic()
+        self._heard_at = began
         try:
             await self._refresh()
             async with asyncio.timeout(self._settings.answer_seconds):
@@ -149,7 +189,7 @@ class Follower:
             self.problem = "the registry ended the watch"
         except (BasculeError, TimeoutError) as error:
             self._note(error)
-        return self._heard
+        return self._heard_at - began >= self._settings.steady_seconds
 
     async def _listen(self, stream: AsyncGenerator[SnapshotChange, None]) -> None:
         """Hear a stream to its end; raise Silent when nothing came for too long."""
@@ -177,7 +217,7 @@ class Follower:
     async def _hear_all(self, stream: AsyncGenerator[SnapshotChange, None]) -> None:
         async with aclosing(stream) as changes:
             async for change in changes:
-                self._heard, self._heard_at = True, self._clock.monotonic()
+                self._heard_at = self._clock.monotonic()
                 await self._hear(change)
 
     async def _hear(self, change: SnapshotChange) -> None:
@@ -186,14 +226,23 @@ class Follower:
         if now.is_followed_by(change):
             self._take(now.after(change))
         elif not now.position.agrees(change.position) and not now.is_beyond(change):
-            await self._refresh()
+            await self._fill_gap()
+            return
+        self._gaps = 0
         self._confirm()
+
+    async def _fill_gap(self) -> None:
+        """Ask for the whole; more slowly where every change of a watch leads to that."""
+        await self._clock.sleep(self._least_delay(self._gaps))
+        self._gaps += 1
+        await self._refresh()
 
     async def _poll(self) -> None:
         """Ask now and then: a watch may hang without a word."""
-        seconds = self._settings.poll_seconds
+        settings = self._settings
         while True:
-            await self._clock.sleep(self._jitter(0.8 * seconds, 1.2 * seconds))
+            pause = self._jitter(settings.poll_seconds, settings.poll_limit_seconds)
+            await self._clock.sleep(pause)
             try:
                 await self._refresh()
             except (BasculeError, TimeoutError) as error:
@@ -208,20 +257,24 @@ class Follower:
             known = self._current
             async with asyncio.timeout(self._settings.answer_seconds):
                 found = await self._asked(known)
-            doubt = None if self._own_registry else doubt_about(known, found)
-            if doubt is not None:
-                raise Implausible(doubt)
+            self._refuse_doubtful(known, found)
             overtaken = self._current is not known and self._current.is_beyond(found)
             if not overtaken and not self._current.position.agrees(found.position):
                 self._take(found)
             self._confirm()
+
+    def _refuse_doubtful(self, known: Snapshot, found: Snapshot) -> None:
+        doubt = None if self._remedy is None else doubt_about(known, found)
+        if self._remedy is not None and doubt is not None:
+            raise Implausible(doubt, self._remedy(known, found))
 
     async def _asked(self, known: Snapshot) -> Snapshot:
         try:
             return await self._source.snapshot(known)
         except BasculeError as error:
             if error.code == Implausible.code:
-                raise Implausible(str(error)) from error
+                remedy = (self._remedy or by_restart)(known, None)
+                raise Implausible(str(error), remedy) from error
             raise
 
     def _take(self, found: Snapshot) -> None:
@@ -232,17 +285,31 @@ class Follower:
         self._taken = self._applying.create_task(self._node.apply(found))
 
     def _confirm(self) -> None:
-        self._confirmed_at = self._clock.monotonic()
+        self._confirmed_at, self.confirmed_at = self._clock.monotonic(), self._clock.now()
         self.problem = None
-        self._news.tell()
+        self._tell_of_word()
 
     def _note(self, error: Exception) -> None:
         self.problem = str(error) or "the registry did not answer in time"
+        self._tell_of_word()
+
+    def _tell_of_word(self) -> None:
         self._news.tell()
+        if self.on_word is not None:
+            self.on_word()
 
     def _delay(self, failures: int) -> float:
-        doubled = self._settings.backoff_seconds * 2 ** min(failures, _MAX_DOUBLINGS)
-        return self._jitter(0.0, min(doubled, self._settings.backoff_limit_seconds))
+        settings = self._settings
+        doubled = settings.backoff_seconds * 2 ** min(failures, _MAX_DOUBLINGS)
+        return self._jittered(failures, min(doubled, settings.backoff_limit_seconds))
+
+    def _jittered(self, failures: int, high: float) -> float:
+        low = self._least_delay(failures)
+        return self._jitter(low, max(low, high))
+
+    def _least_delay(self, failures: int) -> float:
+        settings = self._settings
+        return settings.patient_seconds if failures >= settings.patient_after else 0.0
 
     # --- the way back
 
@@ -251,7 +318,8 @@ class Follower:
         said: object = None
         said_at, failures = 0.0, 0
         while True:
-            report = Report(self.revision, self.state, _first(self._node.statuses()))
+            state = "ok" if self.state == "ok" else "degraded"
+            report = Report(self.revision, state, _first(self._node.statuses()))
             now = self._clock.monotonic()
             words = (report.revision, report.state, _words(report.servers))
             if words != said or now - said_at >= self._settings.report_seconds:
@@ -259,7 +327,8 @@ class Follower:
                     said, said_at, failures = words, now, 0
                 else:
                     failures += 1
-            await self._clock.sleep(self._settings.pause_seconds)
+            pause = max(self._settings.pause_seconds, self._least_delay(failures))
+            await self._clock.sleep(pause)
             if failures:
                 await self._news.wait(self._clock, self._patience(failures))
             elif all(status.starting is None for status in report.servers):
@@ -270,7 +339,7 @@ class Follower:
     def _patience(self, failures: int) -> float:
         """Return how long to keep a report that was not taken, if nothing happens meanwhile."""
         doubled = self._settings.pause_seconds * 2 ** min(failures, _MAX_DOUBLINGS)
-        return min(doubled, self._settings.report_seconds)
+        return self._jittered(failures, min(doubled, self._settings.report_seconds))
 
     async def _send(self, report: Report) -> bool:
         try:

@@ -7,6 +7,9 @@ present one. Anything else is doubted: a node would rather be late than lose wha
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from bascule.errors import BasculeError
 from bascule.model.kinds import KEY_FIELDS
 from bascule.model.snapshot import Snapshot
@@ -17,11 +20,36 @@ class Implausible(BasculeError):
 
     code = "store_changed"
 
-    def __init__(self, doubt: str) -> None:
+    def __init__(self, doubt: str, remedy: str) -> None:
         super().__init__(
-            f"{doubt}; what this node had goes on serving. If the registry is right, restart this "
-            "node to take what it has"
+            f"{doubt}; what this node had goes on serving. If the registry is right, {remedy}"
         )
+
+
+#: Says what ends a doubt: from what a node has, and what it was offered, if that is known.
+Remedy: TypeAlias = Callable[[Snapshot, Snapshot | None], str]
+
+
+def by_restart(_present: Snapshot, _offered: Snapshot | None) -> str:
+    """Say what ends a doubt of a node that is part of a program."""
+    return "restart this node to take what it has"
+
+
+def by_command(present: Snapshot, offered: Snapshot | None) -> str:
+    """Say what ends a doubt of a node that is a process of its own."""
+    here = "take what it has with `bascule node accept` on this node's machine"
+    if offered is None or present.position.is_of(offered.store_id):
+        return here  # a store cannot be announced as its own successor
+    announced = f"`bascule registry announce --succeeds {present.store_id}`"
+    return f"{here}, or have every node take it with {announced}"
+
+
+def is_stale(confirmed_at: float, now: float, max_stale: float) -> bool:
+    """Say whether what was confirmed at one time is too old to decide by at another.
+
+    A time in the future is no better: somebody has set a clock.
+    """
+    return abs(now - confirmed_at) >= max_stale
 
 
 def doubt_about(present: Snapshot, offered: Snapshot) -> str | None:

@@ -14,14 +14,15 @@ from bascule.model.snapshot import Snapshot, SnapshotChange
 from bascule.model.status import ServerStatus
 from bascule.node.changes import Announcing
 
-SyncState = Literal["ok", "degraded"]
+#: A ``stale`` node has not heard from its registry for so long that it decides nothing.
+SyncState = Literal["ok", "degraded", "stale"]
 
 
 class Report(Struct, frozen=True):
     """What a node tells its registry: the revision in force, and every server, once."""
 
     revision: int
-    state: SyncState
+    state: Literal["ok", "degraded"]
     servers: tuple[ServerStatus, ...]
 
 
