@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from bascule.app.backends import OWNER, publish_backends
+from bascule.app.backends import OWNER, backends_trouble, publish_backends
 from bascule.control.registry.errors import OwnedByFile
 from bascule.control.registry.plan import Draft
 from bascule.control.registry.service import RegistryService, open_registry
@@ -67,3 +67,36 @@ async def test_they_stand_above_what_a_file_defines_and_leave_the_rest_alone():
         await service.transact(lambda _: Draft(tuple(filed)), BY, as_owner=True)
         await publish_backends(service, [backend("a", "https://two.example/v1")])
         assert shown(service) == {"a": OWNER, "b": "/etc/x.toml"}
+
+
+@pytest.mark.requirement("loading:replicas:backends")
+@pytest.mark.parametrize(
+    ("theirs", "named"),
+    [
+        ([backend("a")], None),
+        ([], "(a)"),
+        ([backend("a"), backend("b")], "(b)"),
+        ([backend("a", "https://two.example/v1")], "(a)"),
+        ([backend("b"), backend("c")], "(a, b, c)"),
+    ],
+    ids=["equal", "fewer", "more", "changed", "others"],
+)
+async def test_a_replica_says_whose_backends_were_replaced_by_another(
+    theirs: list[BackendRecord], named: str | None
+):
+    async with registry() as service:
+        for backends in ([backend("a")], theirs):
+            await publish_backends(service, backends)
+            assert backends_trouble(service.view, backends, "b") is None
+        trouble = backends_trouble(service.view, [backend("a")], "one")
+        assert (trouble is None) == (named is None)
+        assert trouble is None or (f"{named}:" in trouble and "'one'" in trouble)
+
+
+async def test_what_people_made_of_a_backend_is_no_trouble_of_replicas():
+    async with registry() as service:
+        await publish_backends(service, [backend("a")])
+        await service.adopt("backend", "a", BY)
+        changed = [backend("a", "https://two.example/v1")]
+        await publish_backends(service, changed)
+        assert backends_trouble(service.view, changed, "one") is None

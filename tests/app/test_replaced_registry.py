@@ -13,22 +13,31 @@ from bascule.app.local_node import LocalSource
 from bascule.asgi.guard import GuardedApp
 from bascule.asgi.serve import Serving
 from bascule.client.http import ApiClient
+from bascule.client.rpc import RpcAccess, RpcSource
 from bascule.client.snapshots import HistoryParted, RegistrySnapshots
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.api.rest import registry_routes
 from bascule.control.registry.service import RegistryService, Settings, open_registry
 from bascule.control.registry.store import Store
+from bascule.control.rpc.guard import RpcGuard
+from bascule.control.rpc.nodes import NodeRpc
+from bascule.control.rpc.port import RpcPort
+from bascule.control.rpc.registry import RegistryRpc
 from bascule.model.snapshot import Snapshot
 from bascule.model.status import ServerStatus
 from bascule.node.changes import Changes
 from bascule.node.sync.follower import Follower, SyncSettings
+from bascule.node.sync.judging import Remedy, by_restart
 from bascule.node.sync.ports import RegistrySource
 from tests.asgi.caller import make_tokens
 from tests.control.registry.places import PLACES, Place, place_of
 from tests.control.registry.test_replaced_store import CASES, rename
+from tests.grpc_ends import grpc_ends as grpc_ends
 from tests.waits import until
 
-QUICK = SyncSettings(poll_seconds=0.05, backoff_seconds=0.01, backoff_limit_seconds=0.05)
+QUICK = SyncSettings(
+    poll_seconds=0.05, poll_limit_seconds=0.05, backoff_seconds=0.01, backoff_limit_seconds=0.05
+)
 WORDS = {
     "emptied": "without any record",
     "older_copy": "back at revision 3",
@@ -62,9 +71,11 @@ class Scene:
         self.source = source
 
     @asynccontextmanager
-    async def followed(self, *, own_registry: bool = False) -> AsyncGenerator[Follower, None]:
+    async def followed(
+        self, *, remedy: Remedy | None = by_restart
+    ) -> AsyncGenerator[Follower, None]:
         self.node = Node(await self.source.snapshot())
-        follower = Follower(self.source, self.node, settings=QUICK, own_registry=own_registry)
+        follower = Follower(self.source, self.node, settings=QUICK, remedy=remedy)
         following = asyncio.create_task(follower.run())
         try:
             yield follower
@@ -81,15 +92,49 @@ class Scene:
 
 
 @asynccontextmanager
-async def served(place: Place) -> AsyncGenerator[Scene, None]:
-    """Serve a store over HTTP, to a node that is elsewhere."""
+async def over_http(service: RegistryService) -> AsyncGenerator[RegistrySource, None]:
     tokens = make_tokens()
     token = (await tokens.mint("n", "node")).token
+    app = GuardedApp(registry_routes(service, clock=SYSTEM_CLOCK), tokens)
+    async with Serving(app) as server, ApiClient(server.url, token) as client:
+        yield RegistrySnapshots(client)
+
+
+@asynccontextmanager
+async def over_grpc(service: RegistryService) -> AsyncGenerator[RegistrySource, None]:
+    tokens = make_tokens()
+    access = RpcAccess(token=(await tokens.mint("n", "node")).token)
+    guard = RpcGuard(tokens, SYSTEM_CLOCK)
+    async with (
+        NodeRpc(service, tokens, SYSTEM_CLOCK) as nodes,
+        RpcPort([RegistryRpc(service).service(), nodes.service()], guard) as port,
+        RpcSource(port.address, access) as source,
+    ):
+        yield source
+
+
+WAYS = {"http": over_http, "grpc": over_grpc}
+
+
+@pytest.fixture(autouse=True)
+async def ends(grpc_ends: None) -> None:
+    """Leave no call under way."""
+
+
+@pytest.fixture(params=list(WAYS))
+def way(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@asynccontextmanager
+async def served(place: Place, way: str) -> AsyncGenerator[Scene, None]:
+    """Serve a store to a node that is elsewhere."""
     settings = Settings(poll_seconds=1e6)
-    async with open_registry(place.store, settings=settings) as service:
-        app = GuardedApp(registry_routes(service, clock=SYSTEM_CLOCK), tokens)
-        async with Serving(app) as server, ApiClient(server.url, token) as client:
-            yield Scene(place, service, RegistrySnapshots(client))
+    async with (
+        open_registry(place.store, settings=settings) as service,
+        WAYS[way](service) as source,
+    ):
+        yield Scene(place, service, source)
 
 
 @pytest.fixture(params=list(PLACES))
@@ -100,9 +145,9 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerato
 
 @pytest.mark.requirement("sync:implausible")
 @pytest.mark.parametrize("case", CASES)
-async def test_a_node_elsewhere_serves_on_and_says_what_happened(place: Place, case: str):
+async def test_a_node_elsewhere_serves_on_and_says_what_happened(place: Place, way: str, case: str):
     other = await CASES[case](place)
-    async with served(place) as scene, scene.followed() as follower:
+    async with served(place, way) as scene, scene.followed() as follower:
         had = scene.node.snapshot
         await scene.replace(other)
         await until(lambda: "restart this node" in (follower.problem or ""))
@@ -114,9 +159,9 @@ async def test_a_node_elsewhere_serves_on_and_says_what_happened(place: Place, c
 
 
 @pytest.mark.requirement("sync:implausible")
-async def test_who_asks_with_what_it_has_is_told_of_another_history(place: Place):
+async def test_who_asks_with_what_it_has_is_told_of_another_history(place: Place, way: str):
     other = await CASES["other_copy"](place)
-    async with served(place) as scene:
+    async with served(place, way) as scene:
         known = await scene.source.snapshot()
         assert await scene.source.snapshot(known) is known
         await scene.replace(other)
@@ -126,9 +171,9 @@ async def test_who_asks_with_what_it_has_is_told_of_another_history(place: Place
 
 
 @pytest.mark.requirement("sync:store-restored")
-async def test_a_node_elsewhere_takes_a_store_that_names_its_predecessor(place: Place):
+async def test_a_node_elsewhere_takes_a_store_that_names_its_predecessor(place: Place, way: str):
     copied = await CASES["older_copy"](place)
-    async with served(place) as scene, scene.followed() as follower:
+    async with served(place, way) as scene, scene.followed() as follower:
         await scene.replace(await place.restored(copied))
         await until(scene.is_current)
         assert scene.node.snapshot.revision == 3
@@ -142,7 +187,7 @@ async def test_the_node_of_the_same_process_takes_what_its_store_has(place: Plac
     other = await CASES[case](place)
     async with open_registry(place.store, settings=Settings(poll_seconds=1e6)) as service:
         scene = Scene(place, service, LocalSource(service, SYSTEM_CLOCK))
-        async with scene.followed(own_registry=True) as follower:
+        async with scene.followed(remedy=None) as follower:
             await scene.replace(other)
             await until(scene.is_current)
             await until(lambda: follower.state == "ok")

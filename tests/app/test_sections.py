@@ -50,7 +50,7 @@ async def test_the_node_and_the_loop_work_by_the_settings(tmp_path: Path):
         async with parts_of(
             settings, Stores(service=service, files=files, tokens=make_tokens())
         ) as parts:
-            limits, loop = parts.bridge.settings, parts.loop
+            limits, loop = parts.doors.bridge.settings, parts.doors.loop
     assert (limits.max_concurrency, limits.max_processes) == (7, 6)
     assert (limits.idle_seconds, limits.start_seconds) == (5, 4)
     assert (limits.list_ttl_seconds, limits.list_failure_seconds) == (3, 9)

@@ -64,6 +64,9 @@ GIVEN: dict[str, tuple[str, Any, str, Any, Any]] = {
         None,
     ),
     "server.replica": ('server.replica = "f"', "f", "e-1.x", "e-1.x", None),
+    "server.grpc": ("server.grpc = false", False, "yes", True, False),
+    "server.grpc_port": ("server.grpc_port = 1", 1, "2", 2, 3),
+    "server.grpc_client_ca": ('server.grpc_client_ca = "/f"', "/f", "e", "e", None),
     "store.dsn": (
         'store.dsn = "postgresql://f:secret@h/db"',
         "postgresql://f:secret@h/db",
@@ -93,6 +96,7 @@ GIVEN: dict[str, tuple[str, Any, str, Any, Any]] = {
         for path in (
             *("node.max_concurrency", "node.max_processes", "node.idle_seconds"),
             *("node.start_seconds", "node.list_ttl_seconds", "node.list_failure_seconds"),
+            "node.max_stale",
             "node.guest_seconds",
             *("chat.max_total_tool_calls", "chat.max_output_bytes", "chat.max_seconds"),
             *("log.slow_call_ms",),

@@ -15,8 +15,10 @@ from bascule.auth.postgres_token_store import open_shared_tokens
 from bascule.cli.database_checks import database as look
 from bascule.cli.findings import Finding
 from bascule.clock import SYSTEM_CLOCK
+from bascule.control.postgres_secret_store import open_shared_secrets
 from bascule.db.postgres import Postgres
 from bascule.testing.clock import FakeClock
+from tests.app.moving import unnoted
 from tests.cli.served import command
 from tests.postgres.databases import database
 from tests.postgres.deaf_pooler import deaf_pooler
@@ -154,6 +156,14 @@ async def test_a_pooler_that_swallows_a_word_is_told_and_passed_by_the_listen_ds
     assert swallowed["privileges"].verdict == heard["listener"].verdict == "ok"
 
 
+async def test_a_pooler_that_takes_no_settings_is_passed_by_the_listen_dsn(tmp_path: Path):
+    async with database() as dsn, deaf_pooler(dsn, tmp_path, strict=True) as pooled:
+        refused = (await found_of(StoreSettings(dsn=pooled)))["database"]
+        passed = (await found_of(StoreSettings(dsn=pooled, listen_dsn=dsn)))["listener"]
+    assert (refused.verdict, passed.verdict) == ("failed", "ok")
+    assert "store.listen_dsn" in (refused.mend or "")
+
+
 async def test_a_listen_dsn_that_leads_nowhere_is_told():
     async with database() as dsn:
         found = (await found_of(StoreSettings(dsn=dsn, listen_dsn=NOWHERE)))["listener"]
@@ -180,6 +190,30 @@ async def test_a_key_that_is_not_that_of_the_other_replicas_is_told(tmp_path: Pa
     assert same["tokens' key"].words == "it is that of the other replicas"
     assert (none["tokens' key"].verdict, another["tokens' key"].verdict) == ("failed", "failed")
     assert "is not that of the other replicas" in another["tokens' key"].words
+
+
+@pytest.mark.requirement("cli:preflight")
+async def test_a_key_of_the_secrets_that_a_start_would_refuse_is_told(tmp_path: Path):
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir(mode=0o700)
+
+    async def verdicts() -> list[str]:
+        found = [await found_of(StoreSettings(dsn=dsn), tmp_path / one) for one in ("one", "other")]
+        return [one["secrets' key"].verdict for one in found]
+
+    async with database() as dsn:
+        postgres = await Postgres(dsn).open()
+        empty = await verdicts()
+        async with open_shared_secrets(postgres, tmp_path / "one", note=unnoted):
+            beside_another = await verdicts()
+        alone = await verdicts()
+        here = tmp_path / "one"
+        async with open_shared_secrets(postgres, here, follow=False, note=unnoted) as secrets:
+            await secrets.set("token", "an example", by="alice")
+        used = await verdicts()
+        await postgres.close()
+    assert empty == alone == ["ok", "ok"]
+    assert beside_another == used == ["ok", "failed"]
 
 
 @pytest.mark.requirement("cli:preflight")

@@ -9,6 +9,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from bascule.cli.command_line import typed
 from tests.cli.served import Done, command, process
 from tests.flow.up_process import record
 from tests.postgres.replicas import replicas
@@ -49,6 +50,8 @@ async def test_commands_of_a_replicas_owner_need_no_more_than_its_directory(tmp_
         assert [one["name"] for one in there.json["secrets"]] == ["s"], there.err
         trail = await run("audit", "search", "--event", "secret", *here, **made.env)
         assert len(trail.json["entries"]) == 2, trail.err  # set, and bound
+        exported = await run("audit", "export", "--event", "secret", *here[:2], **made.env)
+        assert (exported.code, len(exported.out.splitlines())) == (0, 2), exported.err
         link = await run("web", *here, **made.env)
         assert (link.code, link.json["url"].startswith(a.url)) == (0, True), link.err
         well = await run("doctor", *here, **made.env)
@@ -100,3 +103,35 @@ def test_a_password_is_not_kept_so_commands_ask_for_the_dsn(words: tuple[str, ..
     assert done.code == 1
     if words[0] != "servers":  # which finds first that nothing serves
         assert "is in PostgreSQL at db.example/bascule, whose password is not kept" in done.err
+        assert "--dsn" not in done.err  # which most commands do not have
+
+
+AUDITS = ("tail", "search", "show r-1", "export", "verify", "checkpoint")
+
+
+@pytest.mark.requirement("cli:shared:audit")
+@pytest.mark.parametrize("verb", AUDITS)
+@pytest.mark.parametrize("dsn", [None, "postgresql://ada@db.example/bascule"], ids=["kept", "told"])
+def test_a_shared_ledger_that_nothing_serves_says_which_command_helps(
+    verb: str, dsn: str | None, tmp_path: Path
+):
+    """Neither the password nor the database is needed to say so."""
+    env = {} if dsn is None else {"BASCULE_DSN": dsn}
+    if dsn is None:
+        noted = {"where": "PostgreSQL at db.example/bascule", "store_id": "abc"}
+        (tmp_path / "shared-registry").write_text(json.dumps(noted), encoding="utf-8")
+    done = command("audit", *verb.split(), "--data-dir", str(tmp_path), **env)
+    assert (done.code, done.out) == (1, "")
+    up, serve = (f"{typed(words)} --data-dir {tmp_path}" for words in ("up", "registry serve"))
+    assert done.err == (
+        f"error: the ledger is in PostgreSQL, and nothing serves {tmp_path}: start a replica with "
+        f"{up} (or {serve}), or ask one that runs: --api-url URL, and its token in BASCULE_TOKEN\n"
+    )
+
+
+async def test_the_first_start_of_a_replica_names_no_demo_that_it_does_not_have(tmp_path: Path):
+    async with replicas(tmp_path) as made:
+        a = await made.start("a")
+        lines = await a.next_lines(6)
+    assert "demo" not in "".join(lines)
+    assert f"servers add time --allow '*' --data-dir {a.data} -- uvx" in lines[-2]

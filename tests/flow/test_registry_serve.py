@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import socket
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
+from grpc import aio
 
+from bascule.wire.pb import registry_pb2
 from tests.flow.up_process import Up, record, run, serving_by
+from tests.waits import SOON_SECONDS
 
 SERVERS = "/admin/api/mcp/servers"
 
@@ -20,7 +24,7 @@ def alone(data: Path, *words: str, **env: str) -> AbstractAsyncContextManager[Up
 @pytest.mark.requirement("cli:registry-serve")
 async def test_records_tokens_and_the_page_are_served_without_a_node(tmp_path: Path):
     async with alone(tmp_path / "data") as up:
-        assert (await up.next_lines(1))[0].startswith("The admin page is at ")
+        assert (await up.next_lines(2))[1].startswith("The admin page is at ")
         body = {"server_id": "x", "transport": "stdio", "stdio": {"command": "true"}}
         status, answer = await up.ask("PUT", f"{SERVERS}/x", token=up.admin, body=body)
         assert status == 201, answer
@@ -76,3 +80,36 @@ async def test_one_directory_is_served_by_one_process(tmp_path: Path):
         words = ("registry", "serve", "--port", "0", "--data-dir", str(up.data))
         code, _, err = await run(*words)
         assert (code, "is served by another process, at " in err) == (1, True)
+
+
+@pytest.mark.requirement("registry:grpc:list")
+@pytest.mark.parametrize("command", [("registry", "serve"), ("up", "--empty", "--grpc")])
+async def test_the_registry_answers_over_grpc(command: tuple[str, ...], tmp_path: Path):
+    async with serving_by(command, tmp_path / "data") as up:
+        lines = await up.next_lines(2)
+        [address] = [line.split()[-1] for line in lines if "over gRPC at" in line]
+        body = {"server_id": "x", "transport": "stdio", "stdio": {"command": "true"}}
+        await up.ask("PUT", f"{SERVERS}/x", token=up.admin, body=body)
+        async with aio.insecure_channel(address) as channel:
+            call = channel.unary_unary(
+                "/bascule.registry.v1.McpRegistryService/ListMcpServers",
+                response_deserializer=registry_pb2.ListMcpServersResponse.FromString,
+            )
+            token = aio.Metadata(("authorization", f"Bearer {up.admin}"))
+            found = await call(b"", metadata=token, timeout=SOON_SECONDS)
+        assert [one.server_id for one in found.servers] == ["x"]
+        assert await up.end() == 0
+
+
+async def test_grpc_that_cannot_be_served_is_a_failure_for_whoever_ordered_it_alone(
+    tmp_path: Path,
+):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        async with alone(tmp_path / "data", "--grpc-port", port) as up:
+            assert (await up.ask("GET", "/healthz"))[0] == 200
+            assert (await up.next_lines(1))[0].startswith("The admin page")  # and no word of gRPC
+        words = ("--data-dir", str(tmp_path / "data"), "--port", "0", "--grpc", "--grpc-port", port)
+        code, _, err = await run("registry", "serve", *words)
+        assert code == 1
+        assert f"cannot listen on 127.0.0.1:{port}" in err

@@ -117,7 +117,7 @@ async def test_a_replica_with_other_files_says_so_and_undoes_nothing(
         (tmp_path / f"{name}.d" / "one.toml").write_text(record(server), encoding="utf-8")
     a = await made.start("a", "--registry-dir", str(tmp_path / "a.d"))
     b = await made.start("b", "--registry-dir", str(tmp_path / "b.d"))
-    health = (await b.ask("GET", "/healthz"))[1]
+    health = (await b.ask("GET", "/healthz", token=a.admin))[1]
     assert health["status"] == "degraded"
     assert "'b' are not those that replica 'a' loaded" in health["reasons"]["files_differ"]
     assert (await b.ask("GET", "/readyz"))[0] == 200
@@ -129,6 +129,21 @@ async def test_a_replica_with_other_files_says_so_and_undoes_nothing(
 
     await until(is_well)
     assert await served_by(a, a.admin) == ["x"]
+
+
+@pytest.mark.requirement("loading:replicas:backends")
+async def test_a_replica_whose_backends_were_replaced_says_so(made: Replicas):
+    a = await made.start("a", "--backend", "one=https://one.example/v1")
+    assert (await a.get("/healthz"))["reasons"] == {}
+    b = await made.start("b", "--backend", "one=https://two.example/v1")
+
+    async def reasons() -> dict[str, str]:
+        return (await a.ask("GET", "/healthz", token=a.admin))[1]["reasons"]
+
+    said = await until(reasons)
+    assert "replica 'a' do not have the backends" in said["backends_differ"]
+    assert (await a.ask("GET", "/readyz"))[0] == 200
+    assert (await b.ask("GET", "/healthz"))[1]["reasons"] == {}
 
 
 # --- behind one address

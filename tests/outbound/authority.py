@@ -90,6 +90,8 @@ def _named(name: str) -> x509.Name:
 
 
 def _general(host: str) -> x509.GeneralName:
+    if "://" in host:
+        return x509.UniformResourceIdentifier(host)
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:

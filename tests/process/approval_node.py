@@ -3,8 +3,8 @@
 ``nursery DATA COUNTED CALLS [DSN]`` forks a node for every line ``DEFINITION SEED DECIDES`` that it
 is sent. Nodes on one data directory, or replicas on one database, race: all of them make the same
 calls, decide on the same questions and claim the same approvals. The counting server writes every
-execution to the file COUNTED.DEFINITION before it answers. Each node says a word at every commit of
-a file, and what it was told.
+execution to the file COUNTED.DEFINITION before it answers. Each node says a word before and after
+every commit, what it was told, and that its database was away.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from bascule import Bridge, Server
 from bascule.audit.approval_rows import ApprovalFilter
@@ -24,9 +24,12 @@ from bascule.audit.approval_settings import ApprovalSettings
 from bascule.audit.approval_steps import ApprovalRefused, Decision
 from bascule.audit.approvals import Approvals, LedgerStore
 from bascule.audit.journaled_ledger import JournaledLedger
+from bascule.audit.ledger import LedgerUnavailable
 from bascule.audit.postgres_ledger import PostgresLedger
 from bascule.audit.sqlite_ledger import SqliteLedger
-from bascule.db.postgres import Postgres
+from bascule.db.driver import Connection
+from bascule.db.errors import StoreUnavailable
+from bascule.db.postgres import Postgres, Work
 from bascule.model.approval import RETURN, Approval, Asking, Decider, Verb
 from bascule.model.outcome import Outcome, Success
 from bascule.model.server import ServerRecord
@@ -34,6 +37,7 @@ from bascule.testing.server import ScriptedServer, do, tool
 from tests.audit.questions import KeySealer
 from tests.process.ledger_node import AT_ONCE, KEY, said_commit, say
 
+T = TypeVar("T")
 EVERY = ApprovalFilter(limit=100_000)
 PENDING = ApprovalFilter(limit=100_000, states=("pending",))
 DEFINITIONS = ("plain", "changed")
@@ -69,20 +73,27 @@ def verb_for(question: Approval, before: list[Approval]) -> Verb:
 
 
 async def decide_for_ever(approvals: Approvals) -> NoReturn:
-    by = Decider(name=f"boss-{os.getpid()}", token_id="tok-boss")
     while True:
-        questions = await approvals.listing(PENDING)
-        before = await approvals.listing(EVERY) if questions else []
-        for question in questions:
-            verb = verb_for(question, before)
-            decision = Decision(verb=verb, by=by, digest=question.digest)
-            try:
-                decided = await approvals.decide(question.id, decision)
-            except ApprovalRefused as refused:
-                say(f"refused {refused.code}")
-            else:
-                say(f"decided {decided.id} {decided.state}")
+        try:
+            await decide_all(approvals)
+        except (LedgerUnavailable, StoreUnavailable):
+            say("away")
         await approvals.moved(0.05)
+
+
+async def decide_all(approvals: Approvals) -> None:
+    by = Decider(name=f"boss-{os.getpid()}", token_id="tok-boss")
+    questions = await approvals.listing(PENDING)
+    before = await approvals.listing(EVERY) if questions else []
+    for question in questions:
+        verb = verb_for(question, before)
+        decision = Decision(verb=verb, by=by, digest=question.digest)
+        try:
+            decided = await approvals.decide(question.id, decision)
+        except ApprovalRefused as refused:
+            say(f"refused {refused.code}")
+        else:
+            say(f"decided {decided.id} {decided.state}")
 
 
 class Caller:
@@ -127,6 +138,20 @@ async def call_all(bridge: Bridge, approvals: Approvals, calls: int, rng: random
             await approvals.moved(0.01)
 
 
+class SaidPostgres(Postgres):
+    """Says a word before and after every commit, as ``said_commit`` does."""
+
+    async def write(self, work: Work[T], *, seconds: float | None = None) -> T:
+        async def said(connection: Connection) -> T:
+            result = await work(connection)
+            say("commit")
+            return result
+
+        written = await super().write(said, seconds=seconds)
+        say("committed")
+        return written
+
+
 @asynccontextmanager
 async def opened(data: Path, dsn: str | None) -> AsyncGenerator[JournaledLedger, None]:
     """Open the ledger of a data directory, or that of a replica."""
@@ -134,7 +159,7 @@ async def opened(data: Path, dsn: str | None) -> AsyncGenerator[JournaledLedger,
         if dsn is None:
             ledger = await SqliteLedger(data, key=KEY, commit=said_commit).open()
         else:
-            postgres = await Postgres(dsn).open()
+            postgres = await SaidPostgres(dsn).open()
             stack.push_async_callback(postgres.close)
             ledger = await PostgresLedger(postgres, data, key=KEY, node=data.name).open()
         stack.push_async_callback(ledger.close)
@@ -142,8 +167,11 @@ async def opened(data: Path, dsn: str | None) -> AsyncGenerator[JournaledLedger,
 
 
 async def serve(data: Path, counted: Path, calls: int, line: str, dsn: str | None) -> None:
-    async with opened(data, dsn) as ledger:
-        await work(ledger, counted, calls, line)
+    try:
+        async with opened(data, dsn) as ledger:
+            await work(ledger, counted, calls, line)
+    except StoreUnavailable:
+        say("away")
 
 
 async def work(ledger: JournaledLedger, counted: Path, calls: int, line: str) -> None:

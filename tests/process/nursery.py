@@ -7,8 +7,8 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,9 +34,17 @@ async def nursery(module: str, *words: object) -> AsyncGenerator[Process, None]:
 
 
 async def worked(
-    process: Process, order: str = "next", after: int = NEVER, until: str | None = None
+    process: Process,
+    order: str = "next",
+    after: int = NEVER,
+    until: str | None = None,
+    *,
+    halfway: Callable[[], Awaitable[None]] | None = None,
 ) -> list[str]:
-    """Let a child work, kill it after so many words or that one, and return all that it said."""
+    """Let a child work, kill it after so many words or that one, and return all that it said.
+
+    ``halfway`` happens after half as many words.
+    """
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(f"{order}\n".encode())
@@ -49,8 +57,12 @@ async def worked(
                 child = int(text.removeprefix("pid "))
             else:
                 said.append(text)
+            if halfway is not None and len(said) >= after // 2:
+                strike, halfway = halfway, None
+                await strike()
             over = len(said) >= after or (until is not None and text.startswith(until))
             if child and over:
-                os.kill(child, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it has ended by itself
+                    os.kill(child, signal.SIGKILL)
                 child, after, until = 0, NEVER, None
     return said

@@ -10,7 +10,6 @@ import json
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -186,16 +185,10 @@ class CanarySite:
         ):
             await self.command(*words)
 
-    async def _page(self, address: str) -> Any:
-        """Return a page of the audit trail; None where the ledger has no time for it now."""
-        found = json.loads(await self.ask("audit", "GET", address))
-        assert "entries" in found or found["error"]["code"] == "store_unavailable", found
-        return found if "entries" in found else None
-
     async def read_audit(self) -> None:
         before = ""
         while before is not None:
-            found = await until(partial(self._page, f"{AUDIT}?limit=200{before}"))
+            found = json.loads(await self.ask("audit", "GET", f"{AUDIT}?limit=200{before}"))
             ids = {entry["event"].get("request_id") for entry in found["entries"][:20]}
             for request_id in filter(None, ids):
                 await self.ask("audit", "GET", f"{AUDIT}/{request_id}")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from bascule.control.registry.plan import Draft
 from bascule.control.registry.service import RegistryService, Written
-from bascule.control.registry.store import Author, View, Write
+from bascule.control.registry.store import Author, Stored, View, Write
 from bascule.model.backend import BackendRecord
 
 OWNER = "settings"
@@ -28,6 +28,28 @@ async def publish_backends(
     return await service.transact(
         lambda view: _plan(view, backends), BY, as_owner=True, dry_run=dry_run
     )
+
+
+def backends_trouble(view: View, backends: Sequence[BackendRecord], replica: str) -> str | None:
+    """Say which backends of a replica's settings do not count, if others of its kind do."""
+    given = {backend.name: backend for backend in backends}
+    stored = {one.id: one for one in view.of_kind("backend")}
+    others = {name for name, one in stored.items() if one.owner == OWNER} - set(given)
+    differing = others | {name for name in given if _is_replaced(given[name], stored.get(name))}
+    if not differing:
+        return None
+    return (
+        f"the settings of replica {replica!r} do not have the backends that are in the registry "
+        f"({', '.join(sorted(differing))}): a replica with other settings started later; give all "
+        "the same backends, and start those again whose settings were wrong"
+    )
+
+
+def _is_replaced(given: BackendRecord, stored: Stored | None) -> bool:
+    """Say whether others than people put something else in the place of a backend."""
+    if stored is None:
+        return True
+    return stored.owner is not None and (stored.owner, stored.record) != (OWNER, given)
 
 
 def _plan(view: View, backends: Sequence[BackendRecord]) -> Draft:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from bascule.app.data_dir import STORE_FILE, process_mark
 from bascule.app.local_node import NODE_NAME
-from bascule.app.lost_registry import note_registry, refuse_lost_registry
+from bascule.app.lost_registry import note_registry, refuse_lost_registry, refuse_unfinished
 from bascule.app.settings import Settings
 from bascule.app.shared_registry import forget_shared, refuse_local
 from bascule.audit.journaled_ledger import JournaledLedger
@@ -106,6 +106,7 @@ class DirectoryBacking:
 
     def tokens(self) -> AbstractAsyncContextManager[Tokens]:
         """Open the directory's tokens."""
+        refuse_unfinished(self._data)
         return open_tokens(self._data)
 
     def ledger(self, key: bytes) -> JournaledLedger:

@@ -10,7 +10,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bascule.app.instance import instance_routes
+from bascule.app.backends import backends_trouble
+from bascule.app.instance import asked_by_owner, instance_routes
 from bascule.app.logs import hide
 from bascule.app.serving import Orders, Work
 from bascule.app.settings import Settings
@@ -37,11 +38,14 @@ from bascule.control.api.tokens import token_routes
 from bascule.control.approval_hook import ApprovalHook, open_hook
 from bascule.control.web.page import page_routes
 from bascule.doors.health import health_routes
+from bascule.model.backend import BackendRecord
 from bascule.policy.compose import admitted
 from bascule.wire.api.health import Health
 
 #: What is wrong with the PostgreSQL that replicas share, or between them, and not with one alone.
-_SHARED_TROUBLES = frozenset({"registry_unwritable", "ledger_behind", "files_differ"})
+_SHARED_TROUBLES = frozenset(
+    {"registry_unwritable", "ledger_behind", "files_differ", "backends_differ"}
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +61,8 @@ class ControlPlane:
     #: Of the node, if there is one, by which profiles narrow its sessions.
     environment: str | None = None
     hook: ApprovalHook | None = None
+    #: Of the settings.
+    backends: Sequence[BackendRecord] = ()
 
     def turned_away(self, event: AccessRefused) -> None:
         """Count and say that a request got no further than the guard."""
@@ -71,10 +77,16 @@ class ControlPlane:
             "ledger_unwritable": kept and kept.trouble,
             "ledger_behind": kept and kept.degraded,
             "files_differ": self.stores.files.trouble,
+            "backends_differ": self._backends_trouble(),
         }
         if found["ledger_unwritable"] is not None:
             del found["ledger_behind"]  # it says so already
         return {code: words for code, words in found.items() if words is not None}
+
+    def _backends_trouble(self) -> str | None:
+        if self.stores.shared is None:
+            return None
+        return backends_trouble(self.stores.service.view, self.backends, self.stores.node)
 
     def unready(self) -> str | None:
         """Say why somebody else should be asked, if so.
@@ -112,6 +124,7 @@ def open_plane(
             figures=figures,
             live=live,
             environment=settings.environment,
+            backends=settings.backends,
             hook=open_hook(approvals, settings.rules(), Path(settings.data_dir)),
         )
 
@@ -170,7 +183,7 @@ def process_routes(plane: ControlPlane, health: Callable[[], Health]) -> list[Gu
     """Return the routes that are about the process itself, whatever it serves."""
     return [
         *instance_routes(plane.data),
-        *health_routes(health, plane.metrics, plane.unready),
+        *health_routes(health, plane.metrics, plane.unready, asked_by_owner(plane.data)),
         *reference_routes(),
     ]
 

@@ -8,12 +8,13 @@ from bascule.app.copy_tables import SECRETS, SECRETS_HEAD, TOKENS
 from bascule.app.copying import NotCopied, Rows
 from bascule.app.data_dir import DEFAULT_TASK_FILE, DEMO_MADE_FILE, SETUP_FILE
 from bascule.audit.anchors import KEY_NAME as LEDGER_KEY
+from bascule.auth.encryption import NotOpened
 from bascule.auth.server_key import HOW_TO_GIVE, given_key
 from bascule.auth.server_key import KEY_NAME as SERVER_KEY
 from bascule.auth.token_record import TokenKeys
 from bascule.auth.token_store import record_of_row
 from bascule.control.approval_hook import KEY_FILE as HOOK_KEY
-from bascule.control.envelope import NotOpened, OuterKey, unseal
+from bascule.control.envelope import OuterKey, unseal
 from bascule.control.secret_keys import KEY_NAME as SECRETS_KEY
 from bascule.control.secret_keys import KeyFile, Keys
 from bascule.control.secret_store import Head, Row

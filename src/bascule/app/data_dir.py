@@ -33,10 +33,16 @@ DEFAULT_TASK_FILE = "default-task"
 #: Where the process serves, while it does.
 URL_FILE = "url"
 LOCK_FILE = "lock"
+#: The header by which a command shows whose process it asks (``owner_proof``).
+OWNER_HEADER = "Bascule-Owner"
 _KEY_BYTES = 32
 _PURPOSE = b"bascule serves this data directory\0"
 #: The name of this process among those that share a PostgreSQL.
 REPLICA_FILE = "replica"
+#: The name of the node that a directory is of, as its control plane called it.
+NODE_FILE = "node-name"
+#: The root of a node's own keys, made at its first start.
+NODE_KEY_FILE = "node.key"
 #: What servers keep from one start to the next, a HOME for each of them.
 HOMES_FOLDER = "homes"
 
@@ -111,6 +117,14 @@ def proof_of(key: bytes, nonce: str, port: int) -> str:
     """
     challenge = _PURPOSE + f"{nonce}:{port}".encode()
     return hmac.digest(key, challenge, hashlib.sha256).hex()
+
+
+def owner_proof(key: bytes, port: int) -> str:
+    """Return what only those can show to a process who read its data directory.
+
+    No challenge has this form, so that the process gives it to nobody who asks.
+    """
+    return proof_of(key, OWNER_HEADER, port)
 
 
 def process_mark(data_dir: Path) -> str | None:

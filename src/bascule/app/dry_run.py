@@ -11,7 +11,7 @@ import asyncio
 from pathlib import Path
 
 from bascule.app.data_dir import DEMO_FOLDER, STORE_FILE
-from bascule.app.lost_registry import may_be_lost, refuse_lost_registry
+from bascule.app.lost_registry import may_be_lost, refuse_lost_registry, refuse_unfinished
 from bascule.app.reload import loader_of
 from bascule.app.settings import Settings
 from bascule.app.shared_registry import refuse_local, shared_postgres
@@ -36,6 +36,7 @@ async def dry_run(settings: Settings, *, new_registry: bool = False) -> Written:
         return await _tried_on_shared(settings)
     if not new_registry:
         refuse_local(data)
+        refuse_unfinished(data)
         if await asyncio.to_thread(may_be_lost, data):
             async with open_tokens(data) as tokens:
                 refuse_lost_registry(data, await tokens.records())

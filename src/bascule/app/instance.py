@@ -7,12 +7,14 @@ itself, and tells nothing but the answer to the challenge.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from hmac import compare_digest
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bascule.app.data_dir import owner_key, proof_of
+from bascule.app.data_dir import OWNER_HEADER, owner_key, owner_proof, proof_of
 from bascule.asgi.errors import Refused
 from bascule.asgi.guard import OPEN, GuardedRoute, route
 from bascule.asgi.json import json_response
@@ -37,6 +39,19 @@ def instance_routes(data: Path) -> list[GuardedRoute]:
         return json_response(InstanceProof(proof_of(key, nonce, _port(request))))
 
     return [route(INSTANCE, instance, ["GET"], permission=OPEN)]
+
+
+def asked_by_owner(data: Path) -> Callable[[Request], bool]:
+    """Return what says whether a request is of somebody who can read the data directory."""
+    key = owner_key(data)
+
+    def by_owner(request: Request) -> bool:
+        shown = request.headers.get(OWNER_HEADER)
+        if key is None or shown is None:
+            return False
+        return compare_digest(shown.encode(), owner_proof(key, _port(request)).encode())
+
+    return by_owner
 
 
 def _port(request: Request) -> int:

@@ -28,10 +28,14 @@ class RegistryLost(BasculeError):
     code = "registry_missing"
 
 
-def refuse_lost_registry(data: Path, tokens: Sized) -> None:
-    """Raise RegistryLost where a start would begin with an empty registry unasked."""
+def refuse_unfinished(data: Path) -> None:
+    """Raise RegistryLost where a copy was interrupted, before a key is made that is not its own."""
     if (data / UNFINISHED).exists() and not _is_there(data / STORE_FILE):
         raise RegistryLost(f"a copy into {data} was interrupted: begin it again, or remove {data}")
+
+
+def refuse_lost_registry(data: Path, tokens: Sized) -> None:
+    """Raise RegistryLost where a start would begin with an empty registry unasked."""
     if _is_there(data / STORE_FILE) or not tokens or (data / UNSTARTED_FILE).exists():
         return
     raise RegistryLost(

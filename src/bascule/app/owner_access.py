@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bascule.app.data_dir import STORE_FILE, process_mark, replica_name
-from bascule.app.lost_registry import is_fresh, note_unstarted
+from bascule.app.lost_registry import is_fresh, note_unstarted, refuse_unfinished
 from bascule.app.settings import Settings
 from bascule.app.shared_registry import shared_postgres, with_shared
 from bascule.auth.token_store import FILE_NAME, open_tokens
@@ -46,6 +46,7 @@ async def owner_tokens(
             async with open_shared_tokens(postgres, data, note=note, follow=False) as tokens:
                 yield tokens
             return
+    refuse_unfinished(data)
     fresh = first and is_fresh(data)
     async with open_tokens(data, note=note) as tokens:
         tokens.process = process_mark(data) or tokens.process

@@ -19,6 +19,7 @@ from bascule.app.control_plane import (
     served_parts,
 )
 from bascule.app.logs import process_log
+from bascule.app.rpc import rpc_served
 from bascule.app.serving import Announce, Orders, logger, serve
 from bascule.app.settings import Settings
 from bascule.app.stores import open_stores
@@ -56,7 +57,8 @@ async def serve_registry(
                     guarded(settings, plane, registry_only(plane)),
                     plane_works(plane, orders),
                 )
-                await serve(settings, stores, app, works, announce, orders)
+                rpc = rpc_served(settings, plane, announce, by_default=True)
+                await serve(settings, stores, app, works, announce, orders, rpc)
         say(logger, logging.INFO, "ended")
 
 

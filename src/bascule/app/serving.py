@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -39,11 +39,16 @@ class Announce(Protocol):
     def shows_links(self) -> bool: ...
 
     def serving(
-        self, url: str, setup_token: str | None, setup_file: Path, code: str | None
+        self,
+        url: str,
+        setup_token: str | None,
+        setup_file: Path,
+        code: str | None,
+        grpc: str | None,
     ) -> None:
         """Say that the process serves; a setup token is given once, on the first start.
 
-        ``code`` opens the admin page, if links may be shown.
+        ``code`` opens the admin page, if links may be shown. ``grpc`` is where that is served.
         """
         ...
 
@@ -61,22 +66,24 @@ class Orders(Struct, frozen=True):
     hurry: asyncio.Event
 
 
-async def serve(
+async def serve(  # noqa: PLR0913 - the parts of a process
     settings: Settings,
     stores: Stores,
     app: GuardedApp,
     works: Iterable[Work],
     announce: Announce,
     orders: Orders,
+    rpc: AbstractAsyncContextManager[str | None],
 ) -> None:
-    """Serve until told to stop, with works beside it."""
+    """Serve until told to stop, with works beside it; ``rpc`` is what serves gRPC, if anything."""
     data = Path(settings.data_dir)
-    async with _beside(*works), _listening(app, settings.server, orders) as server:
+    listener = listening(app, settings.server, orders)
+    async with beside(*works), rpc as grpc, listener as server:
         setup = await stores.tokens.first_start()  # before anybody is told where to use it
         stores.say_acts()
         with published(data, server.url):
             code = await _page_code(stores.tokens) if announce.shows_links else None
-            announce.serving(server.url, setup, data / SETUP_FILE, code)
+            announce.serving(server.url, setup, data / SETUP_FILE, code, grpc)
             say(logger, logging.INFO, f"serving at {server.url}", data_dir=str(data))
             await orders.stop.wait()
             if stores.approvals is not None:
@@ -90,7 +97,8 @@ async def _page_code(tokens: Tokens) -> str:
     return (await make_link(tokens, wanted, by=PROCESS)).token
 
 
-def _listening(app: GuardedApp, server: ServerSettings, orders: Orders) -> Serving:
+def listening(app: GuardedApp, server: ServerSettings, orders: Orders) -> Serving:
+    """Return the server of an application, to be entered."""
     tls = None
     if server.tls_certificate is not None and server.tls_key is not None:
         tls = Tls(certificate=server.tls_certificate, key=server.tls_key)
@@ -107,7 +115,7 @@ def _listening(app: GuardedApp, server: ServerSettings, orders: Orders) -> Servi
 
 
 @asynccontextmanager
-async def _beside(*works: Work) -> AsyncGenerator[None, None]:
+async def beside(*works: Work) -> AsyncGenerator[None, None]:
     """Run works for as long as the block; one that fails ends the block, and is what is raised."""
     try:
         async with asyncio.TaskGroup() as group:

@@ -25,7 +25,7 @@ from bascule.app.settings_tables import (
 )
 from bascule.audit.approval_settings import ApprovalSettings
 from bascule.audit.ledger_settings import LedgerSettings
-from bascule.db.dsn import dsn_problem, has_password
+from bascule.db.dsn import driver_files, dsn_problem, has_password
 from bascule.errors import InvalidRecord
 from bascule.files.scan import read_plain
 from bascule.model.backend import BackendRecord
@@ -70,6 +70,11 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     max_connections: Count = 512
     max_connections_without_token: Count = 64
     replica: ReplicaName | None = None
+    #: Whether gRPC is served; a control plane alone serves it unless told otherwise.
+    grpc: bool | None = None
+    #: Without one: the port above that of HTTP.
+    grpc_port: Port | None = None
+    grpc_client_ca: NonEmpty | None = None
 
     @property
     def beyond_loopback(self) -> bool:
@@ -123,9 +128,30 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     def rules(self) -> NodeRules:
         """Return the node's rules: its lists, and our own files, which no list opens."""
-        own = (self.data_dir, self.server.tls_key, self.ledger.anchor_file)
-        private = tuple(str(Path(path).absolute()) for path in own if path is not None)
+        private = tuple(str(Path(path).absolute()) for path in self.own_files())
         return self.node.rules(private)
+
+    def own_files(self) -> Iterator[str]:
+        """Yield the files and folders with secrets of the process."""
+        own = (self.data_dir, self.server.tls_key, self.ledger.anchor_file)
+        yield from (path for path in own if path is not None)
+        yield from self.store.files()
+
+
+class LoadedSettings(Settings, frozen=True, kw_only=True):
+    """Settings that also know where they were found."""
+
+    file: str | None = None
+    #: Where the driver of PostgreSQL looks for what a DSN does not say.
+    driver_files: tuple[str, ...] = ()
+
+    def own_files(self) -> Iterator[str]:
+        """Yield the file with the settings too, which may have a password, and the driver's."""
+        yield from Settings.own_files(self)
+        if self.file is not None:
+            yield self.file
+        if self.store.dsn is not None:
+            yield from self.driver_files
 
 
 class Setting(Struct, frozen=True):
@@ -139,14 +165,14 @@ class Setting(Struct, frozen=True):
 
 _PATHS = (
     *("data_dir", "agents", "server.tls_certificate", "server.tls_key"),
-    *("mcp.registry_dir", "mcp.registry_file", "ledger.anchor_file"),
+    *("server.grpc_client_ca", "mcp.registry_dir", "mcp.registry_file", "ledger.anchor_file"),
 )
 _FLAGS = {"backends": "backend"} | {
     name: name
     for name in (
         *("data_dir", "environment", "strict", "agents", "host", "port", "insecure"),
         *("tls_certificate", "tls_key", "registry_dir", "registry_file"),
-        *("log_level", "log_format", "dsn"),
+        *("log_level", "log_format", "dsn", "grpc", "grpc_port"),
     )
 }
 _DESCRIPTION = inspect.type_info(Settings)
@@ -182,6 +208,7 @@ def _kind(path: str, form: inspect.Type) -> Kind:
 
 
 SETTINGS = tuple(_settings(_DESCRIPTION))
+_NOTHING_ELSE: JsonObject = {}
 _ITEM = re.compile(r"[a-z_.]+\[\d+\]")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 #: Tables that were called otherwise, and what to write instead.
@@ -193,13 +220,16 @@ _SWITCH = {
 
 
 def load_settings(
-    flags: JsonObject, environ: Mapping[str, str], path: Path | None = None
+    flags: JsonObject,
+    environ: Mapping[str, str],
+    path: Path | None = None,
+    usual: JsonObject = _NOTHING_ELSE,
 ) -> tuple[Settings, tuple[str, ...]]:
     """Return the settings and their warnings; raise InvalidRecord with every problem.
 
     ``flags`` are by their names in ``SETTINGS``; None means not given. Without a path the file is
     the one that ``BASCULE_CONFIG`` names, else ``bascule.toml`` in the current folder, if it is
-    there.
+    there. ``usual`` are values by path that stand where others have their defaults.
     """
     _refuse_unknown(flags)
     file = settings_file(environ, path)
@@ -213,11 +243,19 @@ def load_settings(
         if given is not None:
             origins[setting.path], value = given
             _put(plain, setting.path, value)
-    plain.setdefault("data_dir", Settings().data_dir)
+    for usual_path, value in {"data_dir": Settings().data_dir, **usual}.items():
+        if not _has(plain, usual_path):
+            _put(plain, usual_path, value)
     home = environ.get("HOME")
     if home:
         _change_paths(plain, lambda path: re.sub("^~(?=/)", lambda _: home.rstrip("/"), path))
-    return _validated(plain, origins, file)
+    settings, warnings = _validated(plain, origins, file)
+    loaded = LoadedSettings(
+        **msgspec.structs.asdict(settings),
+        file=None if file is None else str(file),
+        driver_files=driver_files(environ),
+    )
+    return loaded, warnings
 
 
 def settings_file(environ: Mapping[str, str], path: Path | None = None) -> Path | None:
@@ -317,6 +355,12 @@ def _put(plain: Plain, path: str, value: JsonValue) -> None:
     table = plain.get(section, {}) if section else plain
     if is_object(table):  # what is not a table is reported by the validator
         plain |= {section: {**table, name: value}} if section else {name: value}
+
+
+def _has(plain: Plain, path: str) -> bool:
+    section, _, name = path.rpartition(".")
+    table = plain.get(section) if section else plain
+    return is_object(table) and name in table
 
 
 def _change_paths(plain: Plain, change: Callable[[str], str]) -> None:

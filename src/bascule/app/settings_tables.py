@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, convert
 from msgspec.structs import replace
 
+from bascule.db.dsn import named_files
 from bascule.loop.budgets import LoopSettings
 from bascule.model.server import NonEmpty
 from bascule.model.session import Count, Iterations
@@ -26,6 +27,10 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
 
     dsn: NonEmpty | None = None
     listen_dsn: NonEmpty | None = None
+
+    def files(self) -> tuple[str, ...]:
+        """Return the files with passwords, keys and certificates that the addresses name."""
+        return (*named_files(self.dsn or ""), *named_files(self.listen_dsn or ""))
 
 
 class LogSettings(Struct, frozen=True, kw_only=True):
@@ -83,6 +88,8 @@ class NodeSection(NodeLists, frozen=True, kw_only=True):
     start_seconds: Seconds = 600
     list_ttl_seconds: Seconds = 300
     list_failure_seconds: Seconds = 2
+    #: In seconds, for a node whose control plane is elsewhere.
+    max_stale: Annotated[int, Meta(ge=1, le=31_536_000)] = 86_400
 
     def rules(self, private: tuple[str, ...]) -> NodeRules:
         """Return the rules for records; ``private`` are files that no list opens."""

@@ -39,10 +39,9 @@ class SharedRegistry(Struct, frozen=True):
 def note_shared(settings: Settings, where: str, store_id: str) -> None:
     """Note where the registry of a data directory is from now on."""
     store = settings.store
-    told = [
-        None if dsn is None or has_password(dsn) else dsn for dsn in (store.dsn, store.listen_dsn)
-    ]
-    noted = SharedRegistry(where, store_id, *told)
+    dsns = (store.dsn, store.listen_dsn)
+    secret = any(dsn is not None and has_password(dsn) for dsn in dsns)
+    noted = SharedRegistry(where, store_id, *((None, None) if secret else dsns))
     write_private(Path(settings.data_dir) / FILE_NAME, msgspec.json.encode(noted) + b"\n")
 
 
@@ -74,7 +73,7 @@ def with_shared(settings: Settings) -> Settings:
     if found.dsn is None:
         raise RegistryLost(
             f"what {settings.data_dir} serves is in {found.where}, whose password is not kept: "
-            f"{HOW_TO_NAME}"
+            "give BASCULE_DSN, or store.dsn in bascule.toml"
         )
     return replace(
         settings, store=replace(settings.store, dsn=found.dsn, listen_dsn=found.listen_dsn)

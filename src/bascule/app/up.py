@@ -23,32 +23,21 @@ from bascule.app.control_plane import (
     served_parts,
 )
 from bascule.app.data_dir import HOMES_FOLDER
-from bascule.app.guest_processes import GuestProcesses
+from bascule.app.doors import Doors, Means, open_doors
 from bascule.app.local_node import LocalNode, LocalSource
 from bascule.app.logs import hide, process_log
+from bascule.app.rpc import rpc_served
 from bascule.app.serving import Announce, Orders, Work, logger, serve
 from bascule.app.settings import Settings
 from bascule.app.stored_records import with_servers
 from bascule.app.stores import Demo, Stores, open_stores
 from bascule.asgi.guard import GuardedRoute
 from bascule.audit.log_lines import say
-from bascule.auth.tokens import Tokens
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.envelope import OuterKey
 from bascule.db.errors import StoreUnavailable
-from bascule.demo.rehearsal import REHEARSAL, Rehearsal
 from bascule.doors.agents.api import agents_routes
-from bascule.doors.chat.api import ChatParts, chat_routes
-from bascule.doors.gateway.api import gateway_routes
-from bascule.doors.gateway.gateway import Gateway
 from bascule.doors.health import health_of
-from bascule.doors.hostcalls.api import GuestRules, guest_routes
-from bascule.doors.hostcalls.module_cache import MODULES_FOLDER
-from bascule.doors.hostcalls.orders import KeptModules
-from bascule.doors.sessions import Sessions
-from bascule.doors.tools.api import tools_routes
-from bascule.loop.backends import Backends
-from bascule.loop.budgets import DEFAULT_SETTINGS, LoopSettings
 from bascule.node.assembly import Bridge, BridgeOptions
 from bascule.node.sync.follower import Follower
 from bascule.wire.api.health import Health
@@ -79,9 +68,10 @@ async def up(
             secrets_key=secrets_key,
         ) as stores:
             async with parts_of(settings, stores) as parts:
-                parts.guests.app = app = guarded(settings, parts.plane, all_routes(parts))
+                parts.doors.guests.app = app = guarded(settings, parts.plane, all_routes(parts))
                 works = _works(parts, orders)
-                await serve(settings, stores, app, works, announce, orders)
+                rpc = rpc_served(settings, parts.plane, announce)
+                await serve(settings, stores, app, works, announce, orders, rpc)
             with suppress(StoreUnavailable):  # what it said last is replaced at the next start
                 await stores.service.standing.forget_node(stores.node)
         say(logger, logging.INFO, "ended")
@@ -92,16 +82,9 @@ class Parts:
     """What the routes of the process speak to."""
 
     plane: ControlPlane
-    bridge: Bridge
-    sessions: Sessions
+    doors: Doors
     follower: Follower
-    backends: Backends
-    loop: LoopSettings = DEFAULT_SETTINGS
-    #: Whose pages may use the gateway.
-    origins: tuple[str, ...] = ()
     agents: AgentFleet | None = None
-    guests: GuestProcesses
-    guest_rules: GuestRules
 
     @property
     def stores(self) -> Stores:
@@ -115,23 +98,19 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
     options = _bridge_options(settings, stores)
     bridge = Bridge.open(service.snapshot(), **options)
     service.known_tools = bridge.known_tools
-    hide(lambda: bridge.caller.reference_values)
+    means = Means(
+        rules=settings.rules(),
+        secrets=secrets,
+        module_key=tokens.key_for("wasm-cache"),
+        records=service.snapshot,
+    )
     async with AsyncExitStack() as stack:
         plane = stack.enter_context(
             open_plane(settings, stores, bridge.metrics, running=lambda: bridge.running)
         )
-        await stack.enter_async_context(bridge)
-        sessions = await stack.enter_async_context(Sessions(bridge, tokens))
+        doors = await stack.enter_async_context(open_doors(settings, bridge, tokens, means))
         if stores.approvals is not None:
-            stores.approvals.living = sessions.living
-        backends = Backends(
-            service.snapshot,
-            rules=settings.rules(),
-            built_in={REHEARSAL: Rehearsal()},
-            secrets=secrets,
-        )
-        hide(lambda: backends.known_values)
-        stack.push_async_callback(backends.close)
+            stores.approvals.living = doors.sessions.living
         agents = None if settings.agents is None else _fleet(settings.agents, options)
         if agents is not None:
             hide(lambda: agents.reference_values)
@@ -139,22 +118,14 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
                 secrets.records = lambda: with_servers(service.snapshot(), agents.secret_users())
             await stack.enter_async_context(agents)
         if secrets is not None:
-            for users in filter(None, (bridge, backends, agents)):
+            for users in filter(None, (bridge, doors.backends, agents)):
                 stack.callback(secrets.subscribe(users.renew_secret))
         source = LocalSource(service, SYSTEM_CLOCK, stores.node)
         yield Parts(
             plane=plane,
-            bridge=bridge,
-            sessions=sessions,
-            follower=Follower(source, bridge, own_registry=True),
-            backends=backends,
-            loop=settings.chat.loop(),
-            origins=settings.gateway.origins,
+            doors=doors,
+            follower=Follower(source, bridge, remedy=None),
             agents=agents,
-            guests=await stack.enter_async_context(
-                GuestProcesses(bridge.ledger, _modules(settings, tokens), settings.chat.loop())
-            ),
-            guest_rules=_guest_rules(settings),
         )
 
 
@@ -170,21 +141,6 @@ def _bridge_options(settings: Settings, stores: Stores) -> BridgeOptions:
     }
 
 
-def _guest_rules(settings: Settings) -> GuestRules:
-    node = settings.node
-    return GuestRules(
-        lists=settings.rules(),
-        most=node.max_guests,
-        seconds=node.guest_seconds,
-        memory_bytes=node.guest_memory_mb * 1024 * 1024,
-    )
-
-
-def _modules(settings: Settings, tokens: Tokens) -> KeptModules:
-    folder = Path(settings.data_dir).resolve() / MODULES_FOLDER
-    return KeptModules(str(folder), tokens.key_for("wasm-cache"))
-
-
 def _fleet(file: str, options: BridgeOptions) -> AgentFleet:
     from bascule.manager.fleet import AgentFleet  # noqa: PLC0415 - few processes have agents
 
@@ -195,7 +151,7 @@ def _works(parts: Parts, orders: Orders) -> list[Work]:
     """Return what goes on for as long as the process serves."""
     return [
         parts.follower.run(),
-        parts.sessions.keep_clean(),
+        parts.doors.sessions.keep_clean(),
         *plane_works(parts.plane, orders),
         *([] if parts.agents is None else [parts.agents.follow()]),
     ]
@@ -203,7 +159,8 @@ def _works(parts: Parts, orders: Orders) -> list[Work]:
 
 def all_routes(parts: Parts) -> list[GuardedRoute]:
     """Return every route of the process."""
-    bridge, follower, stores = parts.bridge, parts.follower, parts.stores
+    doors, follower, stores = parts.doors, parts.follower, parts.stores
+    bridge = doors.bridge
 
     def health() -> Health:
         states = (status.state for status in bridge.statuses())
@@ -212,23 +169,14 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         return health_of(follower.revision, states, following=following, troubles=troubles)
 
     node = LocalNode(bridge, SYSTEM_CLOCK, catch_up=follower.catch_up)
-    bridge.metrics.gateway = gateway = Gateway(parts.sessions, stores.tokens.key_for)
-    serves = served_parts(stores, agents=parts.agents)
     return [
         *plane_routes(parts.plane, node=node, versions={stores.node: __version__}),
-        *tools_routes(parts.sessions, stores.approvals, serves=serves),
-        *guest_routes(parts.sessions, parts.guests, parts.guest_rules),
-        *gateway_routes(gateway, parts.origins),
-        *chat_routes(parts.sessions, parts.backends, _chat_parts(parts)),
+        *doors.routes(
+            stores.tokens.key_for,
+            approvals=stores.approvals,
+            parked=stores.parked,
+            serves=served_parts(stores, agents=parts.agents),
+        ),
         *([] if parts.agents is None else agents_routes(parts.agents)),
         *process_routes(parts.plane, health),
     ]
-
-
-def _chat_parts(parts: Parts) -> ChatParts:
-    return ChatParts(
-        settings=parts.loop,
-        metrics=parts.bridge.metrics,
-        parked=parts.stores.parked,
-        questions=parts.stores.approvals,
-    )

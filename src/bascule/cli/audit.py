@@ -28,11 +28,11 @@ from bascule.auth.server_key import KEY_NAME, server_key
 from bascule.cli.audit_trail import (
     NothingThere,
     Trail,
+    asks_process,
     client_of,
     data_of,
     file_trail,
     is_served,
-    is_shared,
     ledger_of,
     names_process,
     newest,
@@ -222,7 +222,7 @@ async def _export(arguments: argparse.Namespace) -> int:
 async def _rows(arguments: argparse.Namespace) -> AsyncGenerator[AsyncGenerator[bytes, None]]:
     async with AsyncExitStack() as stack:
         trail: Trail
-        if arguments.file is None and names_process(arguments):
+        if arguments.file is None and asks_process(arguments):
             trail = await stack.enter_async_context(client_of(arguments, "viewer"))
         else:
             trail = stack.enter_context(file_trail(_file_of(arguments)))
@@ -271,8 +271,8 @@ def verify(arguments: argparse.Namespace) -> int:
     own = any((arguments.file, arguments.key, arguments.anchors))
     if own and arguments.api_url:
         arguments.usage("a process verifies its own ledger: leave out --file, --key and --anchors")
-    elsewhere = not own and (names_process(arguments) or is_shared(arguments))
-    found = run_async(_verified_there(arguments)) if elsewhere else _verified_here(arguments)
+    there = not own and asks_process(arguments)
+    found = run_async(_verified_there(arguments)) if there else _verified_here(arguments)
     show(arguments, found, verification_text(found))
     return 0 if found.ok else EXIT_FAILED
 

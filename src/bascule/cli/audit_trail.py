@@ -10,13 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from bascule.app.shared_registry import with_shared
+from bascule.app.shared_registry import shared_of
 from bascule.audit.journal import FOLDER, is_live
 from bascule.audit.ledger_file import FILE_NAME
 from bascule.audit.search import LedgerFile, LedgerReader
 from bascule.cli.command_line import typed
 from bascule.cli.configuration import read_settings
 from bascule.cli.endpoint import TOKEN_SECONDS, URL_VARIABLE, NotServing, reach, served_url
+from bascule.cli.parser import TOKEN_VARIABLE
 from bascule.client.audit import AuditClient
 from bascule.errors import BasculeError
 from bascule.model.role import Role
@@ -87,8 +88,9 @@ def ledger_of(arguments: argparse.Namespace) -> Path:
     path = Path(settings.data_dir) / FILE_NAME
     if is_shared(arguments):
         raise NothingThere(
-            f"the ledger is in PostgreSQL, and no process serves {settings.data_dir}: start one, "
-            "or give --api-url and --token of another"
+            f"the ledger is in PostgreSQL, and nothing serves {settings.data_dir}: start a replica "
+            f"with {typed('up', arguments)} (or {typed('registry serve', arguments)}), or ask one "
+            f"that runs: --api-url URL, and its token in {TOKEN_VARIABLE}"
         )
     if not path.exists():
         raise NothingThere(f"{path} does not exist; it is made by: {typed('up', arguments)}")
@@ -97,7 +99,15 @@ def ledger_of(arguments: argparse.Namespace) -> Path:
 
 def is_shared(arguments: argparse.Namespace) -> bool:
     """Say whether the ledger is in a PostgreSQL that replicas share."""
-    return with_shared(read_settings(arguments)).store.dsn is not None
+    settings = read_settings(arguments)
+    return settings.store.dsn is not None or shared_of(Path(settings.data_dir)) is not None
+
+
+def asks_process(arguments: argparse.Namespace) -> bool:
+    """Say whether a process has to be asked, and one may be there: no file has all of it."""
+    if names_process(arguments):
+        return True
+    return is_shared(arguments) and is_served(data_of(arguments))
 
 
 def is_served(data: Path) -> bool:

@@ -108,7 +108,8 @@ def backup(arguments: argparse.Namespace) -> int:
     found = _run(_own_place(settings, served=True), Archive(Path(arguments.file)), arguments)
     data = Path(settings.data_dir)
     keys = [name for name in KEY_FILES if (data / name).exists()]
-    return _told(arguments, found, [f"no key is in it: keep those of {data} apart: {_list(keys)}"])
+    whose = f"those of {data}: {_list(keys)}" if keys else "those of a replica's data directory"
+    return _told(arguments, found, [f"no key is in it: keep apart {whose}"])
 
 
 def restore(arguments: argparse.Namespace) -> int:

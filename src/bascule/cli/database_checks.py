@@ -20,9 +20,12 @@ from bascule.audit.shared_epoch import FUNCTIONS
 from bascule.auth.server_key import HOW_TO_GIVE, KEY_NAME, fingerprint, given_key
 from bascule.cli.findings import Checker, Finding
 from bascule.clock import SYSTEM_CLOCK, Clock, rfc3339
+from bascule.control.secret_keys import KEY_NAME as SECRETS_KEY_NAME
+from bascule.control.secret_keys import KeyFile, Keys, key_of_environment
 from bascule.db.driver import FAULTS, Connection, Row
 from bascule.db.errors import StoreUnavailable
 from bascule.db.postgres import Postgres, ended, hang_up, lock_key, said
+from bascule.db.postgres_presence import Presence
 from bascule.db.private_files import KeyUnusable
 
 #: How far from the database's time a replica's may be, without a word and at all.
@@ -37,6 +40,10 @@ _SERVER = """SELECT current_setting('server_version_num')::int, current_setting(
     current_setting('server_encoding'), pg_is_in_recovery(),
     current_setting('synchronous_commit'), current_setting('fsync'),
     current_setting('transaction_read_only')"""
+PAST_POOLER = "set store.listen_dsn (BASCULE_LISTEN_DSN) to the server itself, past the pooler"
+_GIVE_SECRETS_KEY = (
+    f"copy {SECRETS_KEY_NAME} from another replica (mode 0600), or give it in BASCULE_SECRETS_KEY"
+)
 _NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 _ENCRYPTED = "SELECT version FROM pg_stat_ssl WHERE pid = pg_backend_pid() AND ssl"
 _TABLES = """SELECT relname, has_table_privilege(oid, 'SELECT, INSERT, UPDATE, DELETE'),
@@ -73,6 +80,7 @@ async def database(
         ("at the forms of its tables", lambda: _forms(postgres, forms)),
         ("at the privileges", lambda: _privileges(postgres)),
         ("at the fingerprint of the key", lambda: _fingerprint(postgres, data)),
+        ("at the key of the secrets", lambda: _secrets_key(postgres, data)),
         ("whether a word is heard", lambda: _listener(postgres)),
     )
     try:
@@ -86,8 +94,13 @@ async def database(
 
 
 def _mend_open(words: str) -> str:
+    if "is a pooler" in words:
+        return PAST_POOLER
     if "authentication" in words or "role" in words:
-        return "correct the user or the password in store.dsn (BASCULE_DSN)"
+        return (
+            "correct the user or the password in store.dsn (BASCULE_DSN), PGPASSWORD or the file "
+            "that PGPASSFILE names"
+        )
     if "does not exist" in words:
         return "make it: createdb NAME, or name another in store.dsn (BASCULE_DSN)"
     if "SSL" in words or "certificate" in words:
@@ -255,6 +268,32 @@ async def _fingerprint(postgres: Postgres, data: Path) -> Finding:
     return told.ok("it is that of the other replicas")
 
 
+async def _secrets_key(postgres: Postgres, data: Path) -> Finding:
+    """Look whether the secrets there are under the key that is here, as a start does."""
+    told = Checker("secrets' key")
+
+    async def work(connection: Connection) -> tuple[str | None, bool]:
+        if await connection.fetchval("SELECT to_regclass('bascule_secrets_head')") is None:
+            return None, False
+        query = "SELECT key_id, EXISTS (SELECT FROM bascule_secrets) FROM bascule_secrets_head"
+        row = await connection.fetchrow(query)
+        return (None, False) if row is None else (row[0], row[1])
+
+    key_id, used = await postgres.read(work)
+    try:
+        keys = Keys(KeyFile(data / SECRETS_KEY_NAME), key_of_environment())
+        known = key_id is None or keys.find(key_id) is not None
+    except (KeyUnusable, OSError) as error:
+        return told.failed(f"no key can be read here: {error}", _GIVE_SECRETS_KEY)
+    if key_id is None:
+        return told.ok("the first replica brings it, or makes it")
+    if known:
+        return told.ok("it is that of the other replicas")
+    if used or await Presence(postgres, "secrets").others():
+        return told.failed(f"the key of the other replicas is not in {data}", _GIVE_SECRETS_KEY)
+    return told.ok("no secret is under another, and no replica runs: it is replaced")
+
+
 async def _listener(postgres: Postgres) -> Finding:
     """Listen as a replica does, and say a word as another one does."""
     told = Checker("listener")
@@ -265,8 +304,7 @@ async def _listener(postgres: Postgres) -> Finding:
         return told.failed(f"nobody can listen: {said(error)}", mend)
     if not heard:
         words = "a NOTIFY was not heard: a pooler stands between and swallows it"
-        mend = "set store.listen_dsn (BASCULE_LISTEN_DSN) to the server itself, past the pooler"
-        return told.failed(words, mend)
+        return told.failed(words, PAST_POOLER)
     return told.ok("a NOTIFY is heard")
 
 

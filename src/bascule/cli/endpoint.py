@@ -22,7 +22,14 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bascule.app.data_dir import SETUP_FILE, URL_FILE, owner_key, proof_of
+from bascule.app.data_dir import (
+    OWNER_HEADER,
+    SETUP_FILE,
+    URL_FILE,
+    owner_key,
+    owner_proof,
+    proof_of,
+)
 from bascule.app.owner_access import has_tokens, owner_note, owner_tokens
 from bascule.app.settings import Settings
 from bascule.auth.token_request import TokenRequest
@@ -180,28 +187,39 @@ async def reach(
 # --- where
 
 
-def served_url(data: Path) -> str:
-    """Return where the process of a data directory serves; raise NotServing."""
+def served_url(data: Path, command: str = "up") -> str:
+    """Return where the process of a data directory serves; raise NotServing.
+
+    ``command`` is what starts one.
+    """
     refuse_open_folder(data)
     try:
         url = (data / URL_FILE).read_text(encoding="utf-8").strip()
     except FileNotFoundError:
-        raise NotServing(f"nothing serves {data}: {_how_to_start(data)}") from None
+        raise NotServing(f"nothing serves {data}: {_how_to_start(data, command)}") from None
     except OSError as error:
         raise NotServing(f"{data}: {error.strerror}; give --api-url and --token") from error
     if owner_key(data) is None:
         raise NotServing(
-            f"the process that served {data} at {url} has ended: {_how_to_start(data)}"
+            f"the process that served {data} at {url} has ended: {_how_to_start(data, command)}"
         )
     return here(url)
 
 
-async def proven_url(settings: Settings) -> str:
+async def proven_url(settings: Settings, command: str = "up") -> str:
     """Return where the process of a data directory serves, once it has proved that it does."""
     data = Path(settings.data_dir)
-    there = Endpoint(served_url(data), "", tls_ca=settings.server.tls_certificate, insecure=True)
+    there = Endpoint(
+        served_url(data, command), "", tls_ca=settings.server.tls_certificate, insecure=True
+    )
     await _refuse_impostor(there, data)
     return there.url
+
+
+def owner_headers(data: Path, url: str) -> dict[str, str]:
+    """Return what shows the process of a data directory that its owner asks."""
+    key = owner_key(data)
+    return {} if key is None else {OWNER_HEADER: owner_proof(key, _port_of(url))}
 
 
 async def _refuse_impostor(there: Endpoint, data: Path) -> None:
@@ -231,10 +249,10 @@ def _port_of(url: str) -> int:
     return parts.port or (443 if parts.scheme == "https" else 80)
 
 
-def _how_to_start(data: Path) -> str:
+def _how_to_start(data: Path, command: str) -> str:
     usual = Path(Settings().data_dir).expanduser()
     where = "" if data == usual else f" --data-dir {shlex.quote(str(data))}"
-    return f"start it with: {typed(f'up{where}')}"
+    return f"start it with: {typed(f'{command}{where}')}"
 
 
 # --- the token

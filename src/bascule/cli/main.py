@@ -19,7 +19,8 @@ from bascule.errors import BasculeError, SessionRefused
 #: Each command is a module of its own name beside this one, with a function ``fill(parser)``.
 COMMANDS: Mapping[str, str] = {
     "up": "serve the registry, its API and a node in one process",
-    "registry": "serve a registry without a node",
+    "registry": "serve a registry without a node; copy, back up and restore one",
+    "node": "serve tools for a control plane elsewhere; how such a node stands",
     "servers": "the servers of a running registry, and its history",
     "tasks": "the tasks of a running registry",
     "profiles": "the profiles of a running registry",

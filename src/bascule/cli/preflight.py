@@ -13,7 +13,7 @@ from pathlib import Path
 from bascule.app.settings import Settings
 from bascule.app.shared_registry import with_shared
 from bascule.cli.command import print_json, run_async, shown
-from bascule.cli.configuration import ADDRESS, CONFIG, DATA_DIR, DSN, read_settings
+from bascule.cli.configuration import CONFIG, DATA_DIR, DSN, address, read_settings
 from bascule.cli.findings import Checker, Finding, Verdict
 from bascule.cli.machine_checks import (
     data_directory,
@@ -45,7 +45,7 @@ def fill(parser: Parser) -> None:
     """Add what can be looked at."""
     actions = actions_of(parser)
     summary = "check this machine, and its database, before a registry is served"
-    options = (DATA_DIR, CONFIG, DSN, *ADDRESS, JSON)
+    options = (DATA_DIR, CONFIG, DSN, *address(7070), JSON)
     command(actions, "registry", summary, preflight, *options, epilog=_EXAMPLES)
 
 

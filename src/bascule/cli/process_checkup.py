@@ -22,7 +22,7 @@ from bascule.audit.search import LedgerFile
 from bascule.cli.command import run_async, show, shown
 from bascule.cli.command_line import typed
 from bascule.cli.configuration import read_settings
-from bascule.cli.endpoint import Endpoint, NotServing, served_url
+from bascule.cli.endpoint import Endpoint, NotServing, owner_headers, proven_url
 from bascule.cli.parser import EXIT_FAILED
 from bascule.cli.table import paint
 from bascule.client.http import ApiClient, ApiError, Unreachable
@@ -111,13 +111,14 @@ def _degraded(arguments: argparse.Namespace, health: Health, told: Sequence[str]
 async def _asked(
     settings: Settings, data: Path, problems: list[str]
 ) -> tuple[str | None, Health | None]:
-    """Ask the process, if one serves, whether it is ready and how it is; both are open to all."""
+    """Ask the process, if one serves, whether it is ready, and as its owner how it is."""
     try:
-        url = served_url(data)
+        url = await proven_url(settings)
         there = Endpoint(url, "", tls_ca=settings.server.tls_certificate, insecure=True)
         async with there.api() as api:
             problems += await _unready(api)
-            return url, await api.ask(Health, "GET", "/healthz", seconds=_SECONDS)
+            shown = owner_headers(data, url)
+            return url, await api.ask(Health, "GET", "/healthz", headers=shown, seconds=_SECONDS)
     except (NotServing, ApiError, Unreachable) as error:
         problems.append(str(error))
     return None, None

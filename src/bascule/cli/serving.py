@@ -20,7 +20,7 @@ from bascule.app.settings_tables import Level, LogForm
 from bascule.asgi.serve import CannotServe, NeedsTls
 from bascule.cli.command import warn
 from bascule.cli.command_line import typed
-from bascule.cli.configuration import ADDRESS, CONFIG, DATA_DIR, DSN
+from bascule.cli.configuration import CONFIG, DATA_DIR, DSN, address
 from bascule.cli.failures import complain, error_lines, error_object
 from bascule.cli.page_link import page_link
 from bascule.cli.parser import EXIT_FAILED, option, switch
@@ -30,23 +30,29 @@ from bascule.model.json import JsonObject
 from bascule.wire.api.addresses import GATEWAY, PAGE
 
 logger = logging.getLogger("bascule.records")
-#: The options of every command that serves.
+LOGGING = (
+    option("--log-level", None, "the lowest level that is logged (info)", choices=get_args(Level)),
+    option("--log-format", None, "the format of the log (text)", choices=get_args(LogForm)),
+)
+JSON_LINES = switch("--json", "print announcements as JSON, one on each line")
+#: The options of every command that serves a registry.
 SERVING = (
     DATA_DIR,
     CONFIG,
     SECRETS_KEY_FD,
     DSN,
-    *ADDRESS,
+    *address(7070),
+    switch("--grpc", "serve the registry over gRPC too", default=None),
+    option("--grpc-port", "PORT", "the port for gRPC (7071, or one above --port)", type=int),
     option("--registry-dir", "DIR", "records to load, one per file"),
     option("--registry-file", "FILE", "records to load, many in one file"),
     switch("--strict", "refuse records with mistakes", default=None),
-    option("--log-level", None, "the lowest level that is logged (info)", choices=get_args(Level)),
-    option("--log-format", None, "the format of the log (text)", choices=get_args(LogForm)),
+    *LOGGING,
     switch(
         "--new-registry",
         "start with an empty registry if there are tokens but no registry",
     ),
-    switch("--json", "print announcements as JSON, one on each line"),
+    JSON_LINES,
 )
 
 
@@ -81,13 +87,13 @@ def announced_to(
 def say_ended(arguments: argparse.Namespace) -> None:
     """Say to a program that nothing serves any more."""
     if arguments.json:
-        _print_line({"event": "ended"})
+        print_announcement({"event": "ended"})
 
 
 def not_served(error: BasculeError | OSError, *, as_json: bool) -> int:
     """Say why there is nothing that serves, and the way out where there is one."""
     if as_json:
-        _print_line({"error": error_object(error)})
+        print_announcement({"error": error_object(error)})
     complain(f"{line}{_hint(error)}" for line in error_lines(error))
     return EXIT_FAILED
 
@@ -118,7 +124,12 @@ class _Printed:
         return sys.stdout.isatty()
 
     def serving(
-        self, url: str, setup_token: str | None, setup_file: Path, code: str | None
+        self,
+        url: str,
+        setup_token: str | None,
+        setup_file: Path,
+        code: str | None,
+        grpc: str | None,
     ) -> None:
         """Say where, and how to open the page; on the first start also what to do next."""
         place = _found_at(setup_file.parent)
@@ -126,6 +137,8 @@ class _Printed:
         print(f"Bascule serves at {url}")
         if self._gateway:
             print(f"MCP clients connect to {url}{GATEWAY}")
+        if grpc is not None:
+            print(f"The registry answers over gRPC at {grpc}")
         if code is None:
             print(f"The admin page is at {url}{PAGE}; a link that opens it: {another}")
         else:
@@ -157,15 +170,21 @@ class _Lines:
         self._gateway = gateway
 
     def serving(
-        self, url: str, setup_token: str | None, setup_file: Path, code: str | None
+        self,
+        url: str,
+        setup_token: str | None,
+        setup_file: Path,
+        code: str | None,
+        grpc: str | None,
     ) -> None:
         """Say where, and on the first start with which token."""
         del code
-        _print_line(
+        print_announcement(
             {
                 "event": "serving",
                 "url": url,
                 **({"mcp_url": f"{url}{GATEWAY}"} if self._gateway else {}),
+                **({} if grpc is None else {"grpc": grpc}),
                 "page_url": f"{url}{PAGE}",
                 "setup_token": setup_token,
                 "setup_file": str(setup_file.absolute()),
@@ -174,10 +193,11 @@ class _Lines:
 
     def problems(self, problems: Sequence[str]) -> None:
         """Say what was left out or is doubtful; an empty list: nothing is any more."""
-        _print_line({"event": "problems", "problems": list(problems)})
+        print_announcement({"event": "problems", "problems": list(problems)})
 
 
-def _print_line(value: JsonObject) -> None:
+def print_announcement(value: JsonObject) -> None:
+    """Print an announcement for a program."""
     print(json.dumps(value), flush=True)
 
 

@@ -121,10 +121,11 @@ async def _try(settings: Settings, arguments: argparse.Namespace) -> int:
 
 async def _serve(settings: Settings, arguments: argparse.Namespace, key: OuterKey | None) -> None:
     empty: bool = arguments.empty
+    plain = empty or settings.store.dsn is not None  # replicas have no demo
     demo = Demo(_DEMO_TASK, partial(_demo_records, empty=empty), empty)
     await up(
         settings,
-        announced_to(arguments, settings, _WITHOUT_DEMO if empty else _WITH_DEMO),
+        announced_to(arguments, settings, _WITHOUT_DEMO if plain else _WITH_DEMO),
         orders_of_signals(),
         demo,
         new_registry=arguments.new_registry,

@@ -1,0 +1,67 @@
+"""What a node answers to the owner of its data directory: how it stands, and the end of a doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bascule.app.instance import asked_by_owner
+from bascule.asgi.errors import Refused
+from bascule.asgi.guard import OPEN, GuardedRoute, route
+from bascule.asgi.json import json_response
+from bascule.client.snapshots import words_of
+from bascule.clock import rfc3339
+from bascule.errors import BasculeError
+from bascule.node.assembly import Bridge
+from bascule.node.sync.follower import Follower
+from bascule.wire.api.addresses import NODE, NODE_ACCEPT
+from bascule.wire.api.nodes import NodeStanding
+
+
+def standing_of(node: str, registry: str, follower: Follower, bridge: Bridge) -> NodeStanding:
+    """Return how a node stands."""
+    return NodeStanding(
+        node=node,
+        registry=registry,
+        store_id=follower.snapshot.store_id,
+        revision=follower.revision,
+        state=follower.state,
+        reason=follower.distrust() or follower.problem,
+        confirmed_at=rfc3339(follower.confirmed_at),
+        servers=tuple(map(words_of, bridge.statuses())),
+    )
+
+
+def own_routes(
+    data: Path, follower: Follower, standing: Callable[[], NodeStanding]
+) -> list[GuardedRoute]:
+    """Return the routes; they need no token, but the proof of who can read the data directory."""
+    by_owner = asked_by_owner(data)
+
+    def refuse_others(request: Request) -> None:
+        if not by_owner(request):
+            words = "this is for the owner of the node's data directory: bascule node status"
+            raise Refused("forbidden", words)
+
+    async def status(request: Request) -> Response:
+        """Say how the node stands."""
+        refuse_others(request)
+        return json_response(standing())
+
+    async def accept(request: Request) -> Response:
+        """Take what the registry has, whatever it is."""
+        refuse_others(request)
+        try:
+            await follower.accept()
+        except (BasculeError, TimeoutError) as error:
+            words = str(error) or "the control plane did not answer in time"
+            raise Refused("store_unavailable", f"nothing was taken: {words}") from error
+        return json_response(standing())
+
+    return [
+        route(NODE, status, ["GET"], permission=OPEN),
+        route(NODE_ACCEPT, accept, ["POST"], permission=OPEN),
+    ]

@@ -1,0 +1,282 @@
+"""``bascule node serve``: a node alone, which follows a control plane elsewhere.
+
+It has the doors of ``bascule up``, and nothing that governs. It keeps what it knows and a ledger of
+its own in its data directory, so that it goes on when the control plane does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bascule.app.data_dir import HOMES_FOLDER, NODE_KEY_FILE, published, served_alone
+from bascule.app.doors import Doors, Means, open_doors
+from bascule.app.far_parts import FarApprovals, FarSecrets
+from bascule.app.instance import asked_by_owner, instance_routes
+from bascule.app.logs import process_log
+from bascule.app.node_own import own_routes, standing_of
+from bascule.app.node_start import Beginner, NodeMemory, Start, prepare
+from bascule.app.serving import Orders, beside, listening
+from bascule.app.settings import Settings
+from bascule.asgi.guard import LOOPBACK_HOSTS, GuardedApp, GuardedRoute, GuardRules
+from bascule.audit.events import AccessRefused
+from bascule.audit.journaled_ledger import JournaledLedger
+from bascule.audit.ledger import MemoryLedger
+from bascule.audit.log_lines import LoggedLedger, say, say_refused
+from bascule.audit.sqlite_ledger import SqliteLedger
+from bascule.auth.keys import derived
+from bascule.auth.node_tokens import NodeTokens
+from bascule.client.rpc import RpcAccess, RpcSource
+from bascule.db.private_files import private_key
+from bascule.doors.health import health_of, health_routes
+from bascule.errors import BasculeError
+from bascule.model.snapshot import Snapshot
+from bascule.node.assembly import Bridge
+from bascule.node.sync.follower import Follower, SyncSettings
+from bascule.node.sync.judging import by_command
+from bascule.outbound.rules import NodeRules
+from bascule.policy.compose import admitted
+from bascule.wire.api.health import STALE, Health
+from bascule.wire.api.nodes import NodeStanding
+
+_KEY_BYTES = 32
+#: How long a node that could do without waits for what the control plane has to say at a start.
+_SETTLE_SECONDS = 5.0
+#: How long the last report may take.
+_LEAVE_SECONDS = 2.0
+
+#: Is told where a node serves, and how it stands then.
+Announced: TypeAlias = Callable[[str, NodeStanding], object]
+logger = logging.getLogger("bascule.node")
+
+
+class NodeOrder(Struct, frozen=True, kw_only=True):
+    """Which control plane a node follows, and as whom."""
+
+    registry: str
+    access: RpcAccess
+    name: str | None = None
+    #: Files that no record may read, whatever the rules say.
+    private: tuple[str, ...] = ()
+    #: How long the first start waits for the control plane.
+    wait_seconds: float = 30.0
+
+
+async def serve_node(
+    settings: Settings, order: NodeOrder, announce: Announced, orders: Orders
+) -> None:
+    """Serve until told to stop, and say on standard error what happens meanwhile."""
+    data = Path(settings.data_dir)
+    with process_log(settings.log):
+        for words in _unused(settings):
+            say(logger, logging.WARNING, words)
+        await asyncio.to_thread(prepare, data)
+        with served_alone(data):
+            async with node_parts(settings, order) as parts:
+                await _serve(settings, parts, announce, orders)
+        say(logger, logging.INFO, "ended")
+
+
+def _unused(settings: Settings) -> Iterator[str]:
+    """Yield which settings have no meaning for a node, of those that look as if they had."""
+    given = {
+        "mcp.registry_dir": settings.mcp.registry_dir,
+        "mcp.registry_file": settings.mcp.registry_file,
+        "agents": settings.agents,
+        "backends": settings.backends,
+    }
+    for name in (name for name, value in given.items() if value):
+        yield f"{name}: a node has the records of its control plane and no others: not used"
+
+
+class NodeParts(Struct, frozen=True, kw_only=True):
+    """What the routes of a node speak to."""
+
+    name: str
+    registry: str
+    data: Path
+    source: RpcSource
+    follower: Follower
+    tokens: NodeTokens
+    doors: Doors
+    start: Start
+    ledger: JournaledLedger | None
+
+    def standing(self) -> NodeStanding:
+        """Return how the node stands."""
+        return standing_of(self.name, self.registry, self.follower, self.doors.bridge)
+
+    def troubles(self) -> dict[str, str]:
+        """Say what is wrong besides following, by code."""
+        found = {
+            STALE: self.follower.distrust(),
+            "ledger_unwritable": self.ledger and self.ledger.trouble,
+            "snapshot_unwritable": self.start.kept.problem,
+        }
+        return {code: words for code, words in found.items() if words is not None}
+
+    def health(self) -> Health:
+        """Return how the process is."""
+        follower = self.follower
+        return health_of(
+            follower.revision,
+            (status.state for status in self.doors.bridge.statuses()),
+            following=follower.state == "ok",
+            problem=follower.problem,
+            troubles=self.troubles(),
+        )
+
+    def unready(self) -> str | None:
+        """Say why another node should be asked, if so: one without its control plane serves on."""
+        found = self.troubles()
+        return found.get(STALE) or found.get("ledger_unwritable")
+
+
+@asynccontextmanager
+async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[NodeParts, None]:
+    """Start a node, from its control plane or from what it kept; it follows within the block."""
+    data = Path(settings.data_dir)
+    tokens = NodeTokens()
+    memory = NodeMemory(tokens)
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        source = await enter(RpcSource(order.registry, order.access, on_tokens=memory.take))
+        beginner = Beginner(source, data, order.wait_seconds)
+        start = await beginner.start(order.name, order.access.token)
+        stack.push_async_callback(start.kept.close)
+        snapshot = await _snapshot(beginner, start, memory)
+        root = await asyncio.to_thread(private_key, data / NODE_KEY_FILE, _KEY_BYTES)
+        kept = await enter(_ledger(settings, derived(root, "journal")))
+        ledger = LoggedLedger(kept or MemoryLedger(limit=0), slow_call_ms=settings.log.slow_call_ms)
+        rules, secrets = _rules(settings, order), FarSecrets()
+        bridge = Bridge.open(
+            snapshot,
+            rules=rules,
+            environment=settings.environment,
+            settings=settings.node.limits(),
+            ledger=ledger,
+            homes=data / HOMES_FOLDER,
+            secrets=secrets,
+            approver=FarApprovals(),
+        )
+        bridge.metrics.ledger = kept
+        tokens.standing = lambda person: admitted(bridge.snapshot, None, person)
+        means = Means(
+            rules=rules,
+            secrets=secrets,
+            module_key=derived(root, "wasm-cache"),
+            records=lambda: bridge.snapshot,
+        )
+        doors = await enter(open_doors(settings, bridge, tokens, means))
+        rhythm = SyncSettings(max_stale=settings.node.max_stale)
+        follower = Follower(source, bridge, settings=rhythm, remedy=by_command)
+        bridge.distrust = follower.distrust
+        if start.known is not None:
+            follower.confirmed_at, follower.problem = start.known.confirmed_at, start.away
+        memory.follow(follower, start.kept)
+        await enter(beside(follower.run(), doors.sessions.keep_clean()))
+        await enter(_last_words(source))
+        if start.known is None:
+            await beginner.first_tokens(memory, follower)
+        elif start.away is None:
+            await _settled(memory)
+        yield NodeParts(
+            name=start.node,
+            registry=order.registry,
+            data=data,
+            source=source,
+            follower=follower,
+            tokens=tokens,
+            doors=doors,
+            start=start,
+            ledger=kept,
+        )
+
+
+async def _snapshot(beginner: Beginner, start: Start, memory: NodeMemory) -> Snapshot:
+    """Return what to begin with: what was kept, or what the control plane has."""
+    if start.known is None:
+        return await beginner.first_snapshot()
+    memory.recall(start.known)
+    return start.known.snapshot
+
+
+async def _settled(memory: NodeMemory) -> None:
+    """Give the control plane a moment to say what has changed since."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_SETTLE_SECONDS):
+            await memory.settled.wait()
+
+
+def _rules(settings: Settings, order: NodeOrder) -> NodeRules:
+    rules = settings.rules()
+    return replace(rules, private=(*rules.private, *order.private))
+
+
+@asynccontextmanager
+async def _ledger(settings: Settings, key: bytes) -> AsyncGenerator[JournaledLedger | None, None]:
+    if not settings.ledger.enabled:
+        yield None
+        return
+    kept = await SqliteLedger(Path(settings.data_dir), key=key, settings=settings.ledger).open()
+    try:
+        yield kept
+    finally:
+        await kept.close()
+
+
+@asynccontextmanager
+async def _last_words(source: RpcSource) -> AsyncGenerator[None, None]:
+    """Say goodbye to the control plane while there is still a connection to it."""
+    try:
+        yield
+    finally:
+        with suppress(BasculeError, TimeoutError):
+            async with asyncio.timeout(_LEAVE_SECONDS):
+                await source.leave()
+
+
+async def _serve(settings: Settings, parts: NodeParts, announce: Announced, orders: Orders) -> None:
+    app = _guarded(settings, parts)
+    parts.doors.guests.app = app
+    async with listening(app, settings.server, orders) as server:
+        with published(parts.data, server.url):
+            announce(server.url, parts.standing())
+            say(logger, logging.INFO, f"serving at {server.url}", data_dir=str(parts.data))
+            await orders.stop.wait()
+            say(logger, logging.INFO, "stopping: no new requests, calls under way may end")
+
+
+def _guarded(settings: Settings, parts: NodeParts) -> GuardedApp:
+    metrics = parts.doors.bridge.metrics
+
+    def turned_away(event: AccessRefused) -> None:
+        metrics.turned_away(event.code)
+        say_refused(event)
+
+    return GuardedApp(
+        node_routes(parts),
+        parts.tokens,
+        GuardRules(hosts=(*LOOPBACK_HOSTS, *settings.server.names)),
+        on_refused=turned_away,
+    )
+
+
+def node_routes(parts: NodeParts) -> list[GuardedRoute]:
+    """Return every route of a node."""
+    data = parts.data
+    return [
+        *parts.doors.routes(parts.tokens.key_for),
+        *own_routes(data, parts.follower, parts.standing),
+        *instance_routes(data),
+        *health_routes(
+            parts.health, parts.doors.bridge.metrics, parts.unready, asked_by_owner(data)
+        ),
+    ]

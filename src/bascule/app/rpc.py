@@ -1,0 +1,83 @@
+"""The gRPC port of a control plane, where one is wanted; grpc is imported for that alone."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from bascule.app.control_plane import ControlPlane
+from bascule.app.serving import Announce
+from bascule.app.settings import ServerSettings, Settings
+from bascule.asgi.serve import CannotServe, Tls
+from bascule.clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from bascule.control.rpc.port import RpcPort
+
+#: After how many objects the garbage collector looks through the new ones, and how many such looks
+#: make one through older ones, and through all. By default it goes through everything that
+#: thousands of streams hold again and again, which is half of what a change costs.
+_COLLECTIONS = 10_000, 10, 50
+_MISSING = "gRPC needs packages that are not installed: pip install 'bascule[scale]'"
+
+
+@asynccontextmanager
+async def rpc_served(
+    settings: Settings, plane: ControlPlane, announce: Announce, *, by_default: bool = False
+) -> AsyncGenerator[str | None, None]:
+    """Serve gRPC for the length of the block, if that is wanted; give its address.
+
+    ``by_default``: also where the settings do not say, if nothing is against it.
+    """
+    wanted = settings.server.grpc
+    async with AsyncExitStack() as stack:
+        port = None
+        if by_default if wanted is None else wanted:
+            try:
+                port = await stack.enter_async_context(_port(settings.server, plane))
+                stack.enter_context(_fewer_collections())
+            except CannotServe as error:
+                if wanted:
+                    raise
+                announce.problems([f"gRPC is not served: {error}"])
+        yield None if port is None else port.address
+
+
+@contextmanager
+def _fewer_collections() -> Generator[None, None, None]:
+    before = gc.get_threshold()
+    gc.set_threshold(*_COLLECTIONS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+@asynccontextmanager
+async def _port(server: ServerSettings, plane: ControlPlane) -> AsyncGenerator[RpcPort, None]:
+    if find_spec("grpc_reflection") is None:
+        raise CannotServe(_MISSING)
+    from bascule.control.rpc.guard import RpcGuard  # noqa: PLC0415 - with grpc
+    from bascule.control.rpc.nodes import NodeRpc  # noqa: PLC0415 - with protobuf
+    from bascule.control.rpc.port import RpcPort  # noqa: PLC0415 - with grpc
+    from bascule.control.rpc.registry import RegistryRpc  # noqa: PLC0415 - with protobuf
+
+    stores = plane.stores
+    guard = RpcGuard(stores.tokens, SYSTEM_CLOCK, plane.turned_away)
+    beside = server.port + 1 if server.port else 0
+    number = beside if server.grpc_port is None else server.grpc_port
+    async with NodeRpc(stores.service, stores.tokens, SYSTEM_CLOCK) as nodes:
+        services = [RegistryRpc(stores.service).service(), nodes.service()]
+        async with RpcPort(services, guard, server.host, number, tls=_tls(server)) as port:
+            yield port
+
+
+def _tls(server: ServerSettings) -> Tls | None:
+    if server.tls_certificate is None or server.tls_key is None:
+        return None
+    return Tls(
+        certificate=server.tls_certificate, key=server.tls_key, client_ca=server.grpc_client_ca
+    )

@@ -1,0 +1,274 @@
+"""``bascule node``: a node as a process of its own, and how it stands.
+
+gRPC is imported when one is served: help and the other commands do without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from bascule.app.hardening import harden
+from bascule.app.settings import Settings
+from bascule.asgi.serve import CannotServe
+from bascule.cli.command import ALLOW_EGRESS, run_async, show, shown
+from bascule.cli.configuration import CONFIG, DATA_DIR, address, read_settings
+from bascule.cli.endpoint import Endpoint, owner_headers, proven_url
+from bascule.cli.parser import (
+    ENVIRONMENT,
+    JSON,
+    TOKEN_VARIABLE,
+    Parser,
+    actions_of,
+    command,
+    many,
+    option,
+    switch,
+)
+from bascule.cli.serving import (
+    JSON_LINES,
+    LOGGING,
+    not_served,
+    orders_of_signals,
+    print_announcement,
+    say_ended,
+)
+from bascule.cli.table import render_table
+from bascule.errors import BasculeError, InvalidRecord
+from bascule.model.json import JsonObject
+from bascule.wire.api.addresses import GATEWAY, NODE, NODE_ACCEPT
+from bascule.wire.api.nodes import NodeStanding
+
+if TYPE_CHECKING:
+    from bascule.app.node_serve import NodeOrder
+
+_PORT = 7072
+#: What is otherwise than with a registry, which may be on the same machine.
+_USUAL: JsonObject = {"data_dir": "~/.local/share/bascule-node", "server.port": _PORT}
+_SERVE_EPILOG = """\
+The node has the doors of bascule up: tools, MCP clients, chat and guests. What it serves is written
+at the control plane; it needs a token of role node from there, in BASCULE_TOKEN or a file. Records
+may read and start nothing of this machine unless it is allowed here or in [node] of the settings;
+what is refused says what to add. The node keeps what it knows in its data directory, and goes on
+with that when the control plane is away, also from its start on.
+
+  bascule tokens create --role node --name east    # at the control plane
+  bascule node serve --registry 127.0.0.1:7071 --allow-executable 'uvx mcp-server-time'
+  bascule node serve --registry registry.example:7071 --ca ca.pem --token-file token
+
+With --json each announcement is one line of JSON: {"event": "serving", "url", "mcp_url", "node",
+"registry", "revision", "state", "reason"}, {"event": "ended"}; a start that fails prints {"error"}.
+"""
+_STATUS_EPILOG = """\
+It asks the process that serves the data directory, as its owner, and needs no token.
+
+  bascule node status
+  bascule node status --data-dir /srv/bascule-node --json
+"""
+_ACCEPT_EPILOG = """\
+A node does not take another store than it followed, nor an older state of it: bascule node status
+says so. Where the registry is right, this takes what it has; bascule registry announce does so for
+all nodes at once.
+
+  bascule node accept
+"""
+_SERVE = "node serve --registry HOST:PORT"
+_ASK_SECONDS = 15.0
+
+
+def fill(group: Parser) -> None:
+    """Add the commands of ``node``."""
+    actions = actions_of(group)
+    command(
+        actions,
+        "serve",
+        "serve the tools of a control plane elsewhere",
+        serve,
+        option("--registry", "HOST:PORT", "where the control plane serves gRPC", required=True),
+        option("--token-file", "FILE", f"a file with the node's token; or {TOKEN_VARIABLE}"),
+        option("--name", "NAME", "refuse to start as another node than this"),
+        option("--ca", "FILE", "reach the control plane with TLS, trusting this file (PEM)"),
+        switch("--insecure-registry", "reach a control plane elsewhere without TLS"),
+        option("--wait", "SECONDS", "how long a first start waits for it (30)", type=float),
+        *(DATA_DIR, CONFIG, *address(_PORT), ENVIRONMENT),
+        many("--allow-variable", "NAME", "a variable that records may read; may be repeated"),
+        many("--allow-executable", "LINE", "what records may start; may be repeated"),
+        many("--allow-file", "PATH", "a file that records may read; may be repeated"),
+        ALLOW_EGRESS,
+        *LOGGING,
+        JSON_LINES,
+        epilog=_SERVE_EPILOG,
+    )
+    own = (DATA_DIR, CONFIG, JSON)
+    command(
+        actions, "status", "how a node of this machine stands", status, *own, epilog=_STATUS_EPILOG
+    )
+    command(
+        actions,
+        "accept",
+        "take what the registry has, after a doubt",
+        accept,
+        *own,
+        epilog=_ACCEPT_EPILOG,
+    )
+
+
+# --- serving
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    """Serve until a signal comes."""
+    harden()  # before anything that is secret is read
+    try:
+        settings = _allowed(read_settings(arguments, usual=_USUAL), arguments)
+        run_async(_serve(settings, _order(arguments), arguments))
+    except (BasculeError, OSError) as error:
+        return not_served(error, as_json=arguments.json)
+    return 0
+
+
+def _allowed(settings: Settings, arguments: argparse.Namespace) -> Settings:
+    """Return settings with what the command line allows besides the file and the environment.
+
+    A list that nobody gave is empty: these are records of others.
+    """
+    node = settings.node
+    more = replace(
+        node,
+        variables=(*(node.variables or ()), *arguments.allow_variable),
+        executables=(*(node.executables or ()), *arguments.allow_executable),
+        files=(*(node.files or ()), *arguments.allow_file),
+        egress=(*node.egress, *arguments.allow_egress),
+    )
+    return replace(settings, node=more)
+
+
+def _order(arguments: argparse.Namespace) -> NodeOrder:
+    if find_spec("grpc") is None or find_spec("google.protobuf") is None:
+        raise CannotServe(
+            "a node needs packages that are not installed: pip install 'bascule[scale]'"
+        )
+    from bascule.app.node_serve import NodeOrder  # noqa: PLC0415 - with grpc
+    from bascule.client.rpc import RpcAccess  # noqa: PLC0415 - with grpc
+
+    ca = None if arguments.ca is None else Path(arguments.ca)
+    insecure: bool = arguments.insecure_registry
+    file: str | None = arguments.token_file
+    order = NodeOrder(
+        registry=_address(arguments.registry),
+        access=RpcAccess(token=_token(file), ca=ca, insecure=insecure),
+        name=arguments.name,
+        private=() if file is None else (str(Path(file).absolute()),),
+    )
+    wait: float | None = arguments.wait
+    return order if wait is None else replace(order, wait_seconds=wait)
+
+
+def _address(given: str) -> str:
+    host, _, port = given.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        raise InvalidRecord(
+            [f"--registry: {given!r} is not HOST:PORT, such as registry.example:7071"]
+        )
+    return given
+
+
+def _token(file: str | None) -> str:
+    """Return the node's token; it stands on no command line, which everybody can list."""
+    if file is not None:
+        token = Path(file).read_text(encoding="utf-8").strip()
+        missing = f"{file}: has no token"
+    else:
+        token = os.environ.get(TOKEN_VARIABLE, "").strip()
+        missing = f"a node needs a token: set {TOKEN_VARIABLE}, or give --token-file"
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        what = missing if not token else f"{file or TOKEN_VARIABLE}: is not a token"
+        made = "make one at the control plane: bascule tokens create --role node --name NAME"
+        raise InvalidRecord([f"{what}; {made}"])
+    return token
+
+
+async def _serve(settings: Settings, order: NodeOrder, arguments: argparse.Namespace) -> None:
+    from bascule.app.node_serve import serve_node  # noqa: PLC0415 - with grpc
+
+    announce = _say_as_json if arguments.json else _say
+    await serve_node(settings, order, announce, orders_of_signals())
+    say_ended(arguments)
+
+
+def _say(url: str, standing: NodeStanding) -> None:
+    """Tell a person where the node serves, and how it stands."""
+    print(f"Bascule serves at {url}")
+    print(f"MCP clients connect to {url}{GATEWAY}")
+    print(shown(_followed(standing)), flush=True)
+
+
+def _followed(standing: NodeStanding) -> str:
+    whom = f"node {standing.node} of {standing.registry}"
+    if standing.state == "ok":
+        return f"It is {whom}, at revision {standing.revision}"
+    return (
+        f"It is {whom}, which is not followed: it serves what it knew at revision "
+        f"{standing.revision}, confirmed at {standing.confirmed_at}: {standing.reason}"
+    )
+
+
+def _say_as_json(url: str, standing: NodeStanding) -> None:
+    print_announcement(
+        {
+            "event": "serving",
+            "url": url,
+            "mcp_url": f"{url}{GATEWAY}",
+            "node": standing.node,
+            "registry": standing.registry,
+            "revision": standing.revision,
+            "state": standing.state,
+            "reason": standing.reason,
+        }
+    )
+
+
+# --- the owner's questions
+
+
+def status(arguments: argparse.Namespace) -> int:
+    """Show how the node stands."""
+    return _shown(arguments, run_async(_asked(arguments, "GET", NODE)))
+
+
+def accept(arguments: argparse.Namespace) -> int:
+    """Have the node take what its registry has."""
+    return _shown(arguments, run_async(_asked(arguments, "POST", NODE_ACCEPT)))
+
+
+async def _asked(arguments: argparse.Namespace, method: str, path: str) -> NodeStanding:
+    settings = read_settings(arguments, usual=_USUAL)
+    url = await proven_url(settings, _SERVE)
+    there = Endpoint(url, "", tls_ca=settings.server.tls_certificate, insecure=True)
+    async with there.api() as api:
+        headers = owner_headers(Path(settings.data_dir), url)
+        return await api.ask(NodeStanding, method, path, headers=headers, seconds=_ASK_SECONDS)
+
+
+def _shown(arguments: argparse.Namespace, found: NodeStanding) -> int:
+    lines = [
+        f"node {found.node}, of the control plane at {found.registry}",
+        f"revision {found.revision} of store {found.store_id}",
+        f"{found.state}, confirmed at {found.confirmed_at}",
+        *([] if found.reason is None else [f"reason: {found.reason}"]),
+    ]
+    rows = [
+        [shown(one.server_id), one.state, _count(one.tool_count), shown(one.last_error or "")]
+        for one in found.servers
+    ]
+    servers = render_table(["SERVER", "STATE", "TOOLS", "ERROR"], rows, none="no servers")
+    return show(arguments, found, *map(shown, lines), servers)
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else str(number)
