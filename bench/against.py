@@ -12,15 +12,20 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 from bench.machine import ROOT, compile_bytecode
-from bench.rounds import Rounds, Setting, Worker, started, take_turns
+from bench.rounds import Figures, Rounds, Setting, Worker, started, take_turns
 from bench.table import Row, at_most
 
 ROUNDS = 20
+STARTS = 16
 COUNTED = 200
 GOAL = 1.05
 
+START = Setting("start", module="bench.start_client", clients=("up",))
+#: What a start took (``up.Start``), and what it is called here.
+FIGURES = {"seconds": "time", "cpu": "CPU", "rss": "memory (RSS)"}
 _setting = partial(Setting, clients=("bascule",), rounds=ROUNDS)
 SETTINGS = (
     _setting("stdio", module="bench.stdio_clients"),
@@ -41,7 +46,15 @@ def compare(ref: str) -> list[Row]:
     with checked_out(ref) as old:
         compile_bytecode(old / "src")
         known = GATEWAY if (old / "src" / "bascule" / "doors" / "gateway").exists() else ()
-        return [row for setting in (*SETTINGS, *known) for row in _compared(setting, old)]
+        calls = [row for setting in (*SETTINGS, *known) for row in _compared(setting, old)]
+        return [*_starts(old), *calls]
+
+
+def starts(ref: str) -> list[Row]:
+    """Return the ratios of new to old of starts alone."""
+    with checked_out(ref) as old:
+        compile_bytecode(old / "src")
+        return list(_starts(old))
 
 
 @contextmanager
@@ -55,6 +68,23 @@ def checked_out(ref: str) -> Generator[Path]:
             yield tree
         finally:
             subprocess.run([*git, "remove", "--force", str(tree)], check=True)
+
+
+def _starts(old: Path) -> Iterator[Row]:
+    """Start ``bascule up`` of both in turn, each time up to the answer of a first call."""
+    with ExitStack() as stack:
+        beside = [stack.enter_context(started("up", START, source)) for source in (ROOT, old)]
+        pairs: list[list[Figures]] = []
+        for number in range(STARTS):
+            order = (0, 1) if number % 2 else (1, 0)
+            taken = {which: beside[which].do("start") for which in order}
+            pairs.append([taken[0], taken[1]])
+    for figure, name in FIGURES.items():
+        ratio = median(new[figure] / before[figure] for new, before in pairs)
+        title = f"bascule up, {name} to the first call, new / old"
+        yield at_most(title, ratio, "x", GOAL)
+        middle = median(new[figure] for new, _ in pairs)
+        yield Row(f"the same, new: {figure}", middle, "MB" if figure == "rss" else "s")
 
 
 def _compared(setting: Setting, old: Path) -> Iterator[Row]:

@@ -36,19 +36,23 @@ class Caller:
         return await self.send("POST", path, json.dumps(body).encode())
 
     async def send(self, method: str, path: str, body: bytes = b"") -> Any:
-        """Return the JSON of the answer; a connection that was closed meanwhile is made again."""
+        """Return the JSON of the answer."""
+        return json.loads(await self.fetch(method, path, body))
+
+    async def fetch(self, method: str, path: str, body: bytes = b"") -> bytes:
+        """Return the answer as it is; a connection that was closed meanwhile is made again."""
         try:
             return await self._exchanged(method, path, body)
         except (EOFError, ConnectionError):
             await self.__aenter__()
             return await self._exchanged(method, path, body)
 
-    async def _exchanged(self, method: str, path: str, body: bytes) -> Any:
+    async def _exchanged(self, method: str, path: str, body: bytes) -> bytes:
         kind = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body else ""
         self._writer.write(f"{method} {path} HTTP/1.1\r\n{self._head}{kind}\r\n".encode() + body)
         head = await self._reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-        return json.loads(await self._reader.readexactly(length))
+        return await self._reader.readexactly(length)
 
 
 class Bare(asyncio.Protocol):

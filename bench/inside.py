@@ -45,9 +45,14 @@ class _Serving:
         self.url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def serving(
-        self, url: str, setup_token: str | None, setup_file: Path, code: str | None
+        self,
+        url: str,
+        setup_token: str | None,
+        setup_file: Path,
+        code: str | None,
+        grpc: str | None,
     ) -> None:
-        del setup_token, setup_file, code
+        del setup_token, setup_file, code, grpc
         self.url.set_result(url)
 
     def problems(self, problems: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -93,22 +94,31 @@ async def served(
 ) -> AsyncGenerator[tuple[str, int]]:
     """Run ``bascule up``; the URL and the process."""
     words = ["--data-dir", str(site.data), "--registry-dir", str(site.records), "--empty", *more]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, *program, "up", "--port", "0", *words),
+    async with process(*program, "up", "--port", "0", *words, folder=site.records.parent) as found:
+        yield found
+
+
+@asynccontextmanager
+async def process(*words: str, folder: Path, **env: str) -> AsyncGenerator[tuple[str, int]]:
+    """Run what serves in a folder; its URL, which it says when it does, and the process."""
+    serving = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *words,
         stdout=subprocess.PIPE,
-        cwd=site.records.parent,
+        cwd=folder,
+        env={**os.environ, **env},
     )
-    assert process.stdout is not None
+    assert serving.stdout is not None
     try:
         async with asyncio.timeout(START_SECONDS):
             line = b""
             while not line.startswith(READY):
-                line = await process.stdout.readline()
-                assert line, "bascule up ended before it served"
-        yield line.removeprefix(READY).decode().strip(), process.pid
+                line = await serving.stdout.readline()
+                assert line, f"bascule {words[2]} ended before it served"
+        yield line.removeprefix(READY).decode().strip(), serving.pid
     finally:
-        process.send_signal(signal.SIGTERM)
-        await process.communicate()
+        serving.send_signal(signal.SIGTERM)
+        await serving.communicate()
 
 
 @asynccontextmanager
