@@ -18,9 +18,10 @@ from msgspec.structs import replace
 
 from bascule.app.data_dir import HOMES_FOLDER, NODE_KEY_FILE, published, served_alone
 from bascule.app.doors import Doors, Means, open_doors
-from bascule.app.far_parts import FarApprovals, FarSecrets
+from bascule.app.far_parts import FarSecrets
 from bascule.app.instance import asked_by_owner, instance_routes
 from bascule.app.logs import process_log
+from bascule.app.node_holds import Holds, open_holds
 from bascule.app.node_own import own_routes, standing_of
 from bascule.app.node_start import Beginner, NodeMemory, Start, prepare
 from bascule.app.serving import Orders, beside, listening
@@ -108,6 +109,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
     doors: Doors
     start: Start
     ledger: JournaledLedger | None
+    holds: Holds
 
     def standing(self) -> NodeStanding:
         """Return how the node stands."""
@@ -155,6 +157,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
         root = await asyncio.to_thread(private_key, data / NODE_KEY_FILE, _KEY_BYTES)
         kept = await enter(_ledger(settings, derived(root, "journal")))
         ledger = LoggedLedger(kept or MemoryLedger(limit=0), slow_call_ms=settings.log.slow_call_ms)
+        holds = await enter(open_holds(settings, source, kept, root))
         rules, secrets = _rules(settings, order), FarSecrets()
         bridge = Bridge.open(
             snapshot,
@@ -164,7 +167,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
             ledger=ledger,
             homes=data / HOMES_FOLDER,
             secrets=secrets,
-            approver=FarApprovals(),
+            approver=holds.approvals,
         )
         bridge.metrics.ledger = kept
         tokens.standing = lambda person: admitted(bridge.snapshot, None, person)
@@ -181,7 +184,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
         if start.known is not None:
             follower.confirmed_at, follower.problem = start.known.confirmed_at, start.away
         memory.follow(follower, start.kept)
-        await enter(beside(follower.run(), doors.sessions.keep_clean()))
+        await enter(beside(follower.run(), doors.sessions.keep_clean(), holds.parked.run()))
         await enter(_last_words(source))
         if start.known is None:
             await beginner.first_tokens(memory, follower)
@@ -197,6 +200,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
             doors=doors,
             start=start,
             ledger=kept,
+            holds=holds,
         )
 
 
@@ -251,6 +255,7 @@ async def _serve(settings: Settings, parts: NodeParts, announce: Announced, orde
             announce(server.url, parts.standing())
             say(logger, logging.INFO, f"serving at {server.url}", data_dir=str(parts.data))
             await orders.stop.wait()
+            parts.holds.approvals.stop()
             say(logger, logging.INFO, "stopping: no new requests, calls under way may end")
 
 
@@ -273,7 +278,12 @@ def node_routes(parts: NodeParts) -> list[GuardedRoute]:
     """Return every route of a node."""
     data = parts.data
     return [
-        *parts.doors.routes(parts.tokens.key_for),
+        *parts.doors.routes(
+            parts.tokens.key_for,
+            approvals=parts.holds.approvals,
+            parked=parts.holds.parked,
+            serves=["approvals"],
+        ),
         *own_routes(data, parts.follower, parts.standing),
         *instance_routes(data),
         *health_routes(

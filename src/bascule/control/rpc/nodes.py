@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -76,11 +76,11 @@ class NodeRpc(Lifetime):
         await asyncio.gather(*self._upkeep, return_exceptions=True)
         self._upkeep = []
 
-    def service(self) -> Service:
-        """Return the service, for the port."""
+    def service(self, *further: Unary[Any]) -> Service:
+        """Return the service, for the port; ``further`` are methods that others have."""
         follow = Streaming("Follow", pb.FollowRequest, "registry:read_secrets", self._follow)
         report = Unary("Report", pb.ReportRequest, "status:write", self._report)
-        return Service(NAME, (follow, report))
+        return Service(NAME, (follow, report, *further))
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
