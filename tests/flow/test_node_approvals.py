@@ -13,9 +13,23 @@ import pytest
 from msgspec import Struct
 from openai import AsyncOpenAI
 
-from tests.flow.node_process import Plane, filled, lists_notes, node, plane, until_state
+from bascule.control.approval_hook import hook_key
+from tests.client.peers import nobody
+from tests.control.hook_site import receiving, saying
+from tests.flow.node_process import (
+    TASK,
+    Plane,
+    filled,
+    lists_notes,
+    node,
+    notes,
+    plane,
+    until_state,
+)
 from tests.flow.test_node_serve import port_of
 from tests.flow.up_process import Json, Up, run
+from tests.postgres.proxy import proxy
+from tests.postgres.replicas import replicas
 from tests.waits import SOON_SECONDS, until
 
 APPROVALS = "/admin/api/approvals"
@@ -227,6 +241,59 @@ async def test_a_node_that_ends_lets_whoever_waits_come_back(tmp_path: Path):
         assert (status, outcome["error"]["code"]) == (409, "mcp_approval_required"), outcome
         assert outcome["error"]["details"]["approval_id"] == id
         assert await at.state(id) == "pending"
+
+
+# --- replicas, and programs that decide
+
+
+async def minted(up: Up, **wanted: str) -> str:
+    status, made = await up.ask("POST", "/admin/api/tokens", token=up.admin, body=wanted)
+    assert status == 201, made
+    return made["token"]
+
+
+@pytest.mark.requirement("approval:nodes:replicas")
+async def test_a_call_outlives_the_replica_that_it_was_asked_at(tmp_path: Path):
+    alone = ("registry", "serve")
+    async with AsyncExitStack() as stack:
+        made = await stack.enter_async_context(replicas(tmp_path))
+        a = await made.start("a", command=alone)
+        first = Plane(a, (await a.next_lines(1))[0].rpartition(" ")[2])
+        await first.put("servers", "notes", notes())
+        await first.put("tasks", "t", TASK)
+        await first.put("platform", "", RULES)
+        token = await minted(a, role="node", name="east")
+        client = await minted(a, role="client", name="agent", task_id="t")
+        other = nobody().rpartition(":")[2]
+        front = await stack.enter_async_context(proxy(first.grpc, f"127.0.0.1:{other}"))
+        started = node(tmp_path / "node", front.removeprefix("http://"), token)
+        at = Site(first, await stack.enter_async_context(started), client, token)
+        waiting = asyncio.create_task(at.call(approval_wait_ms=60_000))
+        id = await at.one_pending()
+        b = await made.start("b", "--grpc-port", other, command=alone)
+        b.admin = a.admin
+        a.process.kill()
+        await a.process.wait()
+        at.plane = Plane(b, f"127.0.0.1:{other}")
+        question = await at.question(id)
+        assert question["state"] == "pending"
+        body = {"decision": "approve", "digest": question["digest"]}
+        path = f"{APPROVALS}/{id}/decision"
+        assert (await b.ask("POST", path, token=b.admin, body=body))[0] == 200
+        status, outcome = await waiting
+        assert (status, outcome["ok"]) == (200, True), outcome
+        assert await at.state(id) == "claimed"
+
+
+async def test_a_program_decides_on_a_call_of_a_node(tmp_path: Path):
+    key = hook_key(tmp_path / "plane")
+    async with receiving(saying("approve"), key) as receiver:
+        env = {"BASCULE_APPROVALS_HOOK_URL": receiver.url.text}
+        async with site(tmp_path, env) as at:
+            status, outcome = await at.call(approval_wait_ms=30_000)
+            assert (status, outcome["ok"]) == (200, True), outcome
+        [question] = receiver.heard
+        assert (question.node, question.tool) == ("east", "delete_note")
 
 
 # --- turns that wait
