@@ -37,6 +37,7 @@ from bascule.control.api.secrets import secret_routes
 from bascule.control.api.tokens import token_routes
 from bascule.control.approval_hook import ApprovalHook, open_hook
 from bascule.control.web.page import page_routes
+from bascule.control.work.far_nodes import FarNodes
 from bascule.doors.health import health_routes
 from bascule.model.backend import BackendRecord
 from bascule.policy.compose import admitted
@@ -162,11 +163,20 @@ def plane_routes(
     node: NodeFace | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> list[GuardedRoute]:
-    """Return the routes of a control plane; ``node`` answers what only a node can."""
+    """Return the routes of a control plane; ``node`` is that of its own process, if it has one.
+
+    Others answer what only a node can as well, or in its place.
+    """
     stores, clock = plane.stores, SYSTEM_CLOCK
     service, tokens, kept = stores.service, stores.tokens, stores.kept
     return [
-        *registry_routes(service, clock=clock, node=node, environment=plane.environment),
+        *registry_routes(
+            service,
+            clock=clock,
+            node=node,
+            far=None if stores.works is None else FarNodes(service, stores.works),
+            environment=plane.environment,
+        ),
         *stores.files.routes(),
         *token_routes(tokens, service),
         *login_routes(tokens, plane.links),
