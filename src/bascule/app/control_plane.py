@@ -64,6 +64,7 @@ class ControlPlane:
     hook: ApprovalHook | None = None
     #: Of the settings.
     backends: Sequence[BackendRecord] = ()
+    node_url: str | None = None
 
     def turned_away(self, event: AccessRefused) -> None:
         """Count and say that a request got no further than the guard."""
@@ -126,6 +127,7 @@ def open_plane(
             live=live,
             environment=settings.environment,
             backends=settings.backends,
+            node_url=settings.server.node_url,
             hook=open_hook(approvals, settings.rules(), Path(settings.data_dir)),
         )
 
@@ -180,7 +182,7 @@ def plane_routes(
         *stores.files.routes(),
         *token_routes(tokens, service),
         *login_routes(tokens, plane.links),
-        *page_routes(),
+        *page_routes(node_url=plane.node_url),
         *([] if stores.secrets is None else secret_routes(stores.secrets)),
         *_approval_routes(stores),
         *audit_routes(None if kept is None else LedgerTrail(kept), clock=clock),

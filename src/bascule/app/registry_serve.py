@@ -80,6 +80,6 @@ def registry_only(plane: ControlPlane) -> list[GuardedRoute]:
 
     return [
         *plane_routes(plane),
-        identity_route(position, served_parts(plane.stores)),
+        identity_route(position, served_parts(plane.stores), plane.node_url),
         *process_routes(plane, health),
     ]
