@@ -13,6 +13,7 @@ import pytest
 from playwright.async_api import expect
 
 from bascule.wire.api.addresses import ADMIN
+from tests.browser.screen import Screen
 from tests.browser.site import Site, serving
 from tests.browser.test_playground import call, say
 from tests.browser.visit import Visit
@@ -60,22 +61,33 @@ async def _grpc(said: Path) -> str:
     return await until(lambda: asyncio.to_thread(looked))
 
 
+async def at(visit: Visit, site: Site) -> Screen:
+    """Open a window whose page may speak to the node."""
+    screen = await visit(site)
+    elsewhere = re.escape((await site.get("/api/v1/identity"))["node_url"])
+    screen.watch.allow(f"request elsewhere: (GET|POST) {elsewhere}/(v1|api/v1/tools)/")
+    screen.watch.allow("status of 401")  # until the node has heard of the page's token
+    return screen
+
+
 @pytest.mark.requirement("admin:servers:far-node")
-async def test_a_server_is_tested_step_by_step_by_the_node(visit: Visit, split_site: Site):
-    screen = await visit(split_site)
+@pytest.mark.requirement("admin:node-origin")
+async def test_a_server_is_tested_by_the_node_and_then_its_tools_are_tried_there(
+    visit: Visit, split_site: Site
+):
+    screen = await at(visit, split_site)
     await screen.open("servers/notes/test")
     await screen.button("Test").click()
     await screen.says("It works: 6 tools")
-    await screen.link("Tools").last.click()
-    await screen.says("read_note")
+    await screen.open("tools/notes/list_notes/try")
+    await screen.button("Call list_notes").click()
+    outcome = screen.page.get_by_label("What came of it")
+    await expect(outcome.locator(".tag.good")).to_have_text("ok")
 
 
 @pytest.mark.requirement("admin:node-origin")
 async def test_the_playground_speaks_to_the_node(visit: Visit, split_site: Site):
-    screen = await visit(split_site)
-    elsewhere = (await split_site.get("/api/v1/identity"))["node_url"]
-    screen.watch.allow(f"request elsewhere: (GET|POST) {re.escape(elsewhere)}/v1/")
-    screen.watch.allow("status of 401")  # until the node has heard of the page's token
+    screen = await at(visit, split_site)
     await screen.open("playground")
     await say(screen, "call notes.list_notes")
     await screen.says("mcp__notes__list_notes said")

@@ -79,6 +79,9 @@ async def test_a_control_plane_alone_has_its_node_try_servers(tmp_path: Path):
             assert (trial["ok"], trial["tool_count"]) == (True, 6)
             assert [one["step"] for one in trial["steps"]] == STEPS
             assert (await tried(served, "notes/test?node=east"))["ok"]
+            known = await served.up.get(f"{ADMIN}/tools?definitions=true")
+            names = {one["name"]: one["definition"] for one in known["tools"]}
+            assert "inputSchema" in names["mcp__notes__read_note"]
             draft = await tried(served, "test", notes(server_id="draft"))
             assert (draft["ok"], draft["tool_count"]) == (True, 6)
             shown = await served.up.get(f"{path}/tools")

@@ -171,12 +171,15 @@ def plane_routes(
     """
     stores, clock = plane.stores, SYSTEM_CLOCK
     service, tokens, kept = stores.service, stores.tokens, stores.kept
+    far = None if stores.works is None else FarNodes(service, stores.works)
+    if node is None and far is not None:
+        service.known_tools = far.tools.known
     return [
         *registry_routes(
             service,
             clock=clock,
             node=node,
-            far=None if stores.works is None else FarNodes(service, stores.works),
+            far=far,
             environment=plane.environment,
         ),
         *stores.files.routes(),

@@ -19,6 +19,7 @@ from bascule.client.work import Answers, Asks
 from bascule.clock import Clock
 from bascule.errors import BasculeError, ServerUnavailable
 from bascule.lifetime import Lifetime
+from bascule.model.json import JsonObject
 from bascule.node.assembly import Bridge
 from bascule.wire.api.trials import TrialStep
 
@@ -95,7 +96,7 @@ class NodeWorker(Lifetime):
         if order.job == "preview":
             await self._preview(node, order.server_id, answers)
         else:
-            await _Trial(node, order, answers, self._clock).run()
+            await _Trial(node, order, answers, self._clock, self._definitions).run()
 
     async def _preview(self, node: LocalNode, server_id: str, answers: Answers) -> None:
         try:
@@ -104,13 +105,26 @@ class NodeWorker(Lifetime):
             code, words = error.reason, str(error)
             await _said(lambda: answers.failure(code, words), self._clock)
         else:
-            await _said(lambda: answers.previews(server_id, tools), self._clock)
+            listed = self._definitions(server_id)
+            await _said(lambda: answers.previews(server_id, tools, listed), self._clock)
+
+    def _definitions(self, server_id: str) -> list[JsonObject]:
+        """Return the tools of a server as it lists them, fit to be read."""
+        return [{**one.definition} for one in self._bridge.known_tools().get(server_id, ())]
 
 
 class _Trial:
     """One trial; its steps are told while it goes on, in their order."""
 
-    def __init__(self, node: LocalNode, order: WorkOrder, answers: Answers, clock: Clock) -> None:
+    def __init__(
+        self,
+        node: LocalNode,
+        order: WorkOrder,
+        answers: Answers,
+        clock: Clock,
+        definitions: Callable[[str], list[JsonObject]],
+    ) -> None:
+        self._definitions = definitions
         self._node = node
         self._order = order
         self._answers = answers
@@ -129,7 +143,9 @@ class _Trial:
         try:
             if await self._told():
                 found = await trial
-                await _said(lambda: self._answers.trial(found), self._clock)
+                # Those of a draft are not known: nothing of it stays.
+                listed = self._definitions(order.server_id) if found.ok else []
+                await _said(lambda: self._answers.trial(found, listed), self._clock)
         finally:
             trial.cancel()
             await asyncio.wait({trial})

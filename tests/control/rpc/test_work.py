@@ -18,6 +18,7 @@ from bascule.model.role import Role
 from bascule.model.server import ServerRecord
 from bascule.wire.api.trials import ToolPreview, Trial, TrialStep
 from bascule.wire.pb import node_pb2 as pb
+from bascule.wire.pb import records_pb2
 from bascule.wire.records import decode
 from tests.control.registry.build import server
 from tests.control.rpc.counter import RpcCounter, Watched
@@ -26,6 +27,7 @@ from tests.control.rpc.test_registry import written
 from tests.waits import SOON_SECONDS, Heard
 
 STATUS = grpc.StatusCode
+TRIAL = pb.Trial(ok=True, duration_ms=1.0)
 LIST = pb.TrialStep(step="list", ok=True, duration_ms=1.5, message="2 tools")
 
 
@@ -108,6 +110,22 @@ async def test_a_node_is_handed_a_trial_and_its_steps_and_result_reach_who_asked
         assert not await finish(counter, work.id, trial=done)
 
 
+async def test_what_a_node_says_of_tools_is_known_while_the_record_is_the_same(
+    counter: RpcCounter, asker: Asker
+):
+    await written(counter, "fs")
+    async with at_work(counter, asker) as (_, work, trial):
+        listed = ['{"name": "a", "inputSchema": {"type": "object"}}', '{"name": "no schema"}']
+        definitions = [records_pb2.Json(text=text) for text in listed]
+        done = pb.Trial(ok=True, duration_ms=1.0)
+        assert await finish(counter, work.id, trial=done, definitions=definitions)
+        await soon(trial)
+    [tool] = asker.nodes.tools.known()["fs"]
+    assert tool.model_name == "mcp__fs__a"
+    await written(counter, "fs", display_name="Files")
+    assert asker.nodes.tools.known() == {}
+
+
 async def test_a_node_tries_a_draft_with_its_literal_values(counter: RpcCounter, asker: Asker):
     stream = await followed(counter)
     trial = asker.try_out(stdio={"command": "x", "env": {"TOKEN": "s3cret"}})
@@ -182,6 +200,8 @@ async def test_a_trial_fails_when_its_time_is_over(counter: RpcCounter, asker: A
         ({"id": "x", "step": pb.TrialStep(step="dance", ok=True, duration_ms=1.0)}, "dance"),
         ({"id": "x", "failure": pb.Failure(code="No Code", message="m")}, "code"),
         ({"id": "x", "trial": pb.Trial(ok=True, duration_ms=1, tools=["t"] * 10_001)}, "10000"),
+        ({"id": "x", "trial": TRIAL, "definitions": [records_pb2.Json(text="{")]}, "definitions"),
+        ({"id": "x", "trial": TRIAL, "definitions": [records_pb2.Json(text="[]")]}, "definitions"),
     ],
 )
 async def test_an_answer_that_is_none_is_refused_by_its_field(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -28,8 +28,9 @@ from bascule.control.work.jobs import (
     Undone,
     job_of,
 )
+from bascule.model.json import JsonObject
 from bascule.policy.characters import render_safe
-from bascule.wire.api.trials import ToolPreviews, Trial, TrialStep
+from bascule.wire.api.trials import ToolPreview, ToolPreviews, Trial, TrialStep
 from bascule.wire.pb import node_pb2 as pb
 from bascule.wire.protobuf import record_message, struct_of
 
@@ -104,12 +105,13 @@ def _answer(request: pb.FinishRequest) -> Answer:
         case "step":
             return Stepped(_step(struct_of(TrialStep, request.step)))
         case "trial":
-            return Tried(_trial(struct_of(Trial, request.trial)))
+            return Tried(_trial(struct_of(Trial, request.trial)), _definitions(request))
         case "previews":
-            return _previewed(struct_of(ToolPreviews, request.previews))
+            found = struct_of(ToolPreviews, request.previews)
+            return Previewed(_previewed(found), _definitions(request))
         case "failure":
-            found = struct_of(_Failure, request.failure)
-            return Undone(found.code, _text(found.message))
+            failed = struct_of(_Failure, request.failure)
+            return Undone(failed.code, _text(failed.message))
         case _:
             words = "answer: a step, a trial, previews or a failure is needed"
             raise Refused("invalid_request", words, details={"field": "answer"})
@@ -133,20 +135,28 @@ def _trial(trial: Trial) -> Trial:
     )
 
 
-def _previewed(found: ToolPreviews) -> Previewed:
+def _previewed(found: ToolPreviews) -> tuple[ToolPreview, ...]:
     _refuse_more("previews.tools", len(found.tools), _MAX_ITEMS)
-    return Previewed(
-        tuple(
-            replace(
-                one,
-                tool=_text(one.tool),
-                name=_text(one.name),
-                layer=_text(one.layer),
-                reason=_text(one.reason),
-            )
-            for one in found.tools
+    return tuple(
+        replace(
+            one,
+            tool=_text(one.tool),
+            name=_text(one.name),
+            layer=_text(one.layer),
+            reason=_text(one.reason),
         )
+        for one in found.tools
     )
+
+
+class _Definitions(Struct, frozen=True):
+    definitions: tuple[dict[str, Any], ...]
+
+
+def _definitions(request: pb.FinishRequest) -> tuple[JsonObject, ...]:
+    _refuse_more("definitions", len(request.definitions), _MAX_ITEMS)
+    alone = pb.FinishRequest(definitions=request.definitions)
+    return struct_of(_Definitions, alone).definitions
 
 
 def _text(text: str) -> str:

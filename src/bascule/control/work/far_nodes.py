@@ -9,6 +9,7 @@ from bascule.asgi.errors import Refused
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry.service import RegistryService
 from bascule.control.work.channel import WorkChannel
+from bascule.control.work.far_tools import FarTools
 from bascule.control.work.jobs import (
     NOT_DONE,
     Answer,
@@ -23,6 +24,7 @@ from bascule.control.work.jobs import (
 )
 from bascule.control.work.questions import NotTaken
 from bascule.errors import BasculeError, ServerUnavailable
+from bascule.model.json import JsonObject
 from bascule.model.server import ServerRecord
 from bascule.wire.api.trials import ToolPreview, Trial, TrialStep
 from bascule.wire.records import encode
@@ -45,6 +47,8 @@ class FarNodes:
         self._service = service
         self._channel = channel
         self._clock = clock
+        #: What nodes said of tools when they were last asked about their servers.
+        self.tools = FarTools(service)
 
     def any(self, server_id: str | None = None) -> FarNode:
         """Return a node that lives, one that serves a server before others; raise Refused."""
@@ -58,25 +62,36 @@ class FarNodes:
             word = words.get(node)
             return 2 if word is None else int(word.state not in _SERVES)
 
-        return FarNode(self._channel, sorted(living, key=rank)[:_MOST_ASKED], self._clock)
+        return self._node(sorted(living, key=rank)[:_MOST_ASKED])
 
     def named(self, name: str) -> FarNode:
         """Return the node of a name; raise Refused where it is not known, or not connected."""
         if self._channel.lives(name):
-            return FarNode(self._channel, [name], self._clock)
+            return self._node([name])
         details = {"parameter": "node", "node": name}
         if any(one.node == name for one in self._service.standing.nodes()):
             raise Refused(NOT_DONE, f"node: {name!r} is not connected now", details=details)
         raise Refused("not_found", f"node: there is no node {name!r}", details=details)
 
+    def _node(self, names: Sequence[str]) -> FarNode:
+        return FarNode(self._channel, names, self._clock, self.tools.learn)
+
 
 class FarNode:
     """The ``NodeFace`` of a node elsewhere; of several, the first that takes its work."""
 
-    def __init__(self, channel: WorkChannel, names: Sequence[str], clock: Clock) -> None:
+    def __init__(
+        self,
+        channel: WorkChannel,
+        names: Sequence[str],
+        clock: Clock,
+        learn: Callable[[str, Sequence[JsonObject]], None] | None = None,
+    ) -> None:
+        """Ask nodes of these names; ``learn`` is told which tools a server has."""
         self._channel = channel
         self._names = names
         self._clock = clock
+        self._learn = learn
 
     async def test(self, server_id: str, tell: Callable[[TrialStep], None]) -> Trial:
         """Have it connect to a server and list its tools."""
@@ -88,8 +103,10 @@ class FarNode:
 
     async def preview(self, server_id: str) -> tuple[ToolPreview, ...]:
         """Have it say what is decided about every tool of a server."""
-        answer = await self._answer(Preview(server_id), lambda _: None)
+        job = Preview(server_id)
+        answer = await self._answer(job, lambda _: None)
         if isinstance(answer, Previewed):
+            self._know(job, answer.definitions)
             return answer.tools
         raise _unexpected(answer)
 
@@ -104,10 +121,15 @@ class FarNode:
 
         answer = await self._answer(job, told)
         if isinstance(answer, Tried):
+            self._know(job, answer.definitions)
             return answer.trial
         took = round((self._clock.monotonic() - began) * 1000, 3)
         words = str(_unexpected(answer))
         return Trial(ok=False, duration_ms=took, error=words, steps=tuple(steps))
+
+    def _know(self, job: Job, definitions: Sequence[JsonObject]) -> None:
+        if self._learn is not None and definitions and not isinstance(job, DraftTrial):
+            self._learn(job.server_id, definitions)
 
     async def _answer(self, job: Job, told: Callable[[Answer], None]) -> Answer:
         *others, last = self._names

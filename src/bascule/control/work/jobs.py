@@ -42,15 +42,17 @@ class Stepped(Struct, frozen=True, tag="step"):
 
 
 class Tried(Struct, frozen=True, tag="trial"):
-    """A trial has ended, well or not."""
+    """A trial has ended, well or not; ``definitions`` are the tools, as the server lists them."""
 
     trial: Trial
+    definitions: tuple[JsonObject, ...] = ()
 
 
 class Previewed(Struct, frozen=True, tag="previews"):
     """Every tool with the decision about it."""
 
     tools: tuple[ToolPreview, ...]
+    definitions: tuple[JsonObject, ...] = ()
 
 
 class Undone(Struct, frozen=True, tag="failure"):
