@@ -31,6 +31,7 @@ _ANSWER_SECONDS = 3.0
 #: The pause before a last answer that got lost is said again.
 _AGAIN_SECONDS = 0.5
 _NOT_DONE = "no_node"
+_CROWDED = "this node has as much to try as it takes at once"
 logger = logging.getLogger("bascule.node")
 
 
@@ -62,7 +63,8 @@ class NodeWorker(Lifetime):
             if order.id in self._works:
                 self._works[order.id].cancel()
         elif order.id not in self._works:
-            task = asyncio.create_task(self._do(order))
+            crowded = "" if len(self._works) < MOST else _CROWDED
+            task = asyncio.create_task(self._do(order, order.problem or crowded))
             self._works[order.id] = task
             task.add_done_callback(lambda _: self._works.pop(order.id, None))
 
@@ -73,13 +75,12 @@ class NodeWorker(Lifetime):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _do(self, order: WorkOrder) -> None:
+    async def _do(self, order: WorkOrder, problem: str) -> None:
         answers = Answers(self._source, order.id)
         with suppress(BasculeError, TimeoutError):  # whoever asked knows when it is too late
             async with asyncio.timeout(order.seconds):
-                if order.problem or len(self._works) > MOST:
-                    words = order.problem or "this node has as much to try as it takes at once"
-                    await answers.failure(_NOT_DONE, words)
+                if problem:
+                    await answers.failure(_NOT_DONE, problem)
                     return
                 async with self._places:
                     await self._answer(order, answers)
