@@ -24,6 +24,7 @@ from bascule.app.logs import process_log
 from bascule.app.node_holds import Holds, open_holds
 from bascule.app.node_own import own_routes, standing_of
 from bascule.app.node_start import Beginner, NodeMemory, Start, prepare
+from bascule.app.node_work import NodeWorker
 from bascule.app.serving import Orders, beside, listening
 from bascule.app.settings import Settings
 from bascule.asgi.guard import LOOPBACK_HOSTS, GuardedApp, GuardedRoute, GuardRules
@@ -35,6 +36,7 @@ from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.auth.keys import derived
 from bascule.auth.node_tokens import NodeTokens
 from bascule.client.rpc import RpcAccess, RpcSource
+from bascule.clock import SYSTEM_CLOCK
 from bascule.db.private_files import private_key
 from bascule.doors.health import health_of, health_routes
 from bascule.errors import BasculeError
@@ -184,6 +186,8 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
         if start.known is not None:
             follower.confirmed_at, follower.problem = start.known.confirmed_at, start.away
         memory.follow(follower, start.kept)
+        worker = NodeWorker(source, bridge, SYSTEM_CLOCK, catch_up=follower.catch_up)
+        source.on_work = (await enter(worker)).order
         await enter(beside(follower.run(), doors.sessions.keep_clean(), holds.parked.run()))
         await enter(_last_words(source))
         if start.known is None:

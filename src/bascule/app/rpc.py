@@ -70,7 +70,7 @@ async def _port(server: ServerSettings, plane: ControlPlane) -> AsyncGenerator[R
     guard = RpcGuard(stores.tokens, SYSTEM_CLOCK, plane.turned_away)
     beside = server.port + 1 if server.port else 0
     number = beside if server.grpc_port is None else server.grpc_port
-    async with NodeRpc(stores.service, stores.tokens, SYSTEM_CLOCK) as nodes:
+    async with NodeRpc(stores.service, stores.tokens, SYSTEM_CLOCK, stores.works) as nodes:
         approvals = _node_approvals(plane)
         services = [RegistryRpc(stores.service).service(), nodes.service(*approvals)]
         async with RpcPort(services, guard, server.host, number, tls=_tls(server)) as port:

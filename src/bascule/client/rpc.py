@@ -34,6 +34,7 @@ from bascule.client.followed import (
     Said,
     TooMuch,
     Welcome,
+    WorkOrder,
 )
 from bascule.client.http import ApiError, Unreachable
 from bascule.client.snapshots import Report, refuse_parted, words_of
@@ -74,6 +75,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 _ASK_ANEW = frozenset({"store_changed", "compacted", "future_revision"})
 #: Is given all client tokens, and keys by label.
 OnTokens: TypeAlias = Callable[[tuple[ClientToken, ...], Mapping[str, bytes]], object]
+OnWork: TypeAlias = Callable[[WorkOrder | None], object]
 
 
 class NeedsTls(BasculeError):
@@ -148,6 +150,8 @@ class RpcSource(Lifetime):
         self._stream: _Stream | None = None
         self._tokens: ClientTokens | None = None
         self._has_spoken = False
+        #: Is told what to do, of streams that are followed, and None when one ends.
+        self.on_work: OnWork | None = None
         #: Who the node is to the registry that it follows; None before it ever did.
         self.welcome: Welcome | None = None
 
@@ -209,7 +213,8 @@ class RpcSource(Lifetime):
     async def _head(self) -> Position:
         """Ask for the newest position."""
         try:
-            found = registry_pb2.GetPlatformResponse.FromString(await self.ask(HEAD, b""))
+            answer = await self._ask(HEAD, b"", ANSWER_SECONDS)
+            found = registry_pb2.GetPlatformResponse.FromString(answer)
         except DecodeError:
             raise Unreachable(f"{self._target}: an answer that cannot be read") from None
         return Position(found.store_id, found.revision, found.mark)
@@ -257,10 +262,17 @@ class RpcSource(Lifetime):
                     elif isinstance(said, Bookmark):
                         at = said.position
                         yield SnapshotChange(at.store_id, at.revision, mark=at.mark)
+                    elif isinstance(said, WorkOrder):
+                        self._order(said)
                     else:
                         self._hand_on(stream)
         finally:
+            self._order(None)
             await self._give_up(stream)
+
+    def _order(self, order: WorkOrder | None) -> None:
+        if self.on_work is not None:
+            self.on_work(order)
 
     async def _give_up(self, stream: _Stream) -> None:
         if self._stream is stream:
@@ -293,13 +305,17 @@ class RpcSource(Lifetime):
             self._has_spoken = False
 
     async def _say(self, said: pb.ReportRequest) -> None:
-        await self.ask(f"/{SERVICE}/Report", said.SerializeToString())
+        await self.ask("Report", said.SerializeToString())
 
     async def ask(self, method: str, request: bytes, seconds: float = ANSWER_SECONDS) -> bytes:
-        """Make a call with one answer: beside the stream, or alone where there is none.
+        """Call a method of the service that has one answer.
 
         Raise Unreachable where none comes within so many seconds, ApiError where it is refused.
         """
+        return await self._ask(f"/{SERVICE}/{method}", request, seconds)
+
+    async def _ask(self, method: str, request: bytes, seconds: float) -> bytes:
+        """Make a call: beside the stream, or alone where there is none."""
         if self._stream is not None:
             return await self._answer(self._stream.channel, method, request, seconds)
         async with self._access.channel(self._target) as channel:

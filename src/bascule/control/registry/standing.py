@@ -172,6 +172,15 @@ class Standing:
             return "lost" if now - noted > LOST_SECONDS else None
         return "silent" if now - report.at > SILENT_SECONDS else None
 
+    def followers(self) -> frozenset[str]:
+        """Return the nodes whose stream was seen open lately, by whomever."""
+        since = self._clock.now() - LOST_SECONDS
+        return frozenset(node for node, at in self._noted.items() if at >= since)
+
+    def words_on(self, server_id: str) -> Mapping[str, ServerStatus]:
+        """Return what nodes that are not silent say about one server."""
+        return self._spoken(server_id)
+
     def status(self, server_id: str) -> CombinedStatus:
         """Return how one server stands, with the words of all nodes."""
         self._grow_silent()
