@@ -50,6 +50,8 @@ from bascule.wire.api.nodes import NodeStanding
 _KEY_BYTES = 32
 #: How long a node that could do without waits for what the control plane has to say at a start.
 _SETTLE_SECONDS = 5.0
+#: How often a node says the same again; that it lives, its open stream says.
+_REPORT_SECONDS = 300.0
 #: How long the last report may take.
 _LEAVE_SECONDS = 2.0
 
@@ -178,7 +180,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
             records=lambda: bridge.snapshot,
         )
         doors = await enter(open_doors(settings, bridge, tokens, means))
-        rhythm = SyncSettings(max_stale=settings.node.max_stale)
+        rhythm = rhythm_of(settings)
         follower = Follower(source, bridge, settings=rhythm, remedy=by_command)
         bridge.distrust = follower.distrust
         if start.known is not None:
@@ -217,6 +219,11 @@ async def _settled(memory: NodeMemory) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(_SETTLE_SECONDS):
             await memory.settled.wait()
+
+
+def rhythm_of(settings: Settings) -> SyncSettings:
+    """Return the rhythm in which a node follows."""
+    return SyncSettings(max_stale=settings.node.max_stale, report_seconds=_REPORT_SECONDS)
 
 
 def _rules(settings: Settings, order: NodeOrder) -> NodeRules:

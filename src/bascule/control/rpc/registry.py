@@ -100,6 +100,7 @@ class RegistryRpc:
             revision=view.revision,
             store_id=view.store_id,
             mark=view.mark,
+            predecessor=view.predecessor,
             platform=_record(view.platform, literals=may_read_literals(call.principal)),
         )
         return found.SerializeToString()
