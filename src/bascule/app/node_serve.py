@@ -52,6 +52,8 @@ _KEY_BYTES = 32
 _SETTLE_SECONDS = 5.0
 #: How often a node says the same again; that it lives, its open stream says.
 _REPORT_SECONDS = 300.0
+#: How long calls under way have at the end, before they are cancelled.
+DRAIN_SECONDS = 30
 #: How long the last report may take.
 _LEAVE_SECONDS = 2.0
 
@@ -257,7 +259,8 @@ async def _last_words(source: RpcSource) -> AsyncGenerator[None, None]:
 async def _serve(settings: Settings, parts: NodeParts, announce: Announced, orders: Orders) -> None:
     app = _guarded(settings, parts)
     parts.doors.guests.app = app
-    async with listening(app, settings.server, orders) as server:
+    listener = listening(app, settings.server, orders, drain_seconds=DRAIN_SECONDS)
+    async with listener as server:
         with published(parts.data, server.url):
             announce(server.url, parts.standing())
             say(logger, logging.INFO, f"serving at {server.url}", data_dir=str(parts.data))
