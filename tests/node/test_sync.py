@@ -266,6 +266,21 @@ async def test_a_poll_finds_what_the_watch_missed(scene: Scene):
     assert (24.0, 36.0) in scene.delays
 
 
+@pytest.mark.requirement("sync:poll:confirmed")
+async def test_a_registry_that_says_where_it_is_need_not_be_asked(scene: Scene):
+    for _ in range(30):
+        await scene.clock.advance(10)
+        scene.registry.say(1)
+    await scene.clock.settle()
+    assert scene.registry.lists == 1
+    scene.registry.now = replace(scene.registry.now, revision=3)
+    scene.registry.say(3)  # of which the watch has told nothing
+    await scene.clock.settle()
+    assert (scene.registry.lists, scene.node.snapshot.revision) == (2, 3)
+    await scene.clock.advance(2 * 36)
+    assert scene.registry.lists == 3, "and says nothing any more"
+
+
 @pytest.mark.requirement("sync:backoff", "sync:keep-old")
 async def test_a_lost_registry_is_asked_again_ever_more_slowly_and_the_old_snapshot_serves(
     scene: Scene,

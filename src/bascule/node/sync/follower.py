@@ -260,11 +260,16 @@ class Follower:
         await self._refresh()
 
     async def _poll(self) -> None:
-        """Ask now and then: a watch may hang without a word."""
+        """Ask now and then, unless the registry has said meanwhile where it is.
+
+        A watch that lives repeats that every few seconds, so thousands who follow need not ask.
+        """
         settings = self._settings
         while True:
             pause = self._jitter(settings.poll_seconds, settings.poll_limit_seconds)
             await self._clock.sleep(pause)
+            if self._clock.monotonic() - self._confirmed_at < pause:
+                continue
             try:
                 await self._refresh()
             except (BasculeError, TimeoutError) as error:
