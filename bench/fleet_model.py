@@ -73,6 +73,9 @@ class Node:
     #: Since when it has a stream, and of whom.
     since: float = 0.0
     replica: Replica | None = None
+    #: How often it was lost, and whether a replica was told of the last time.
+    losses: int = 0
+    is_told: bool = False
 
 
 @dataclass
@@ -166,8 +169,16 @@ class Fleet:
     def _lost(self, node: Node) -> None:
         steady = self.now - node.since >= self._rhythm.steady_seconds
         node.replica = None
+        node.losses += 1
         self._failed(node, steady=steady)
-        self._tell(self._joined())  # that it does not follow
+        self._later(self._rhythm.trouble_seconds, partial(self._complain, node, node.losses))
+
+    def _complain(self, node: Node, losses: int) -> None:
+        """Report that a node does not follow, if it still does not."""
+        replica = self._joined()
+        if node.replica is None and node.losses == losses and replica is not None:
+            node.is_told = True
+            replica.work(self.now, self._costs.report)
 
     def _failed(self, node: Node, *, steady: bool = False, overrun: bool = False) -> None:
         node.failures = 0 if steady else node.failures + 1
@@ -199,10 +210,8 @@ class Fleet:
             return
         self._joins(node, replica, self.now)
         self.tally.joined.append(self.now)
-        self._tell(replica)  # that it follows again
-
-    def _tell(self, replica: Replica | None) -> None:
-        if replica is not None:
+        if node.is_told:
+            node.is_told = False
             replica.work(self.now, self._costs.report)
 
     def _poll(self, node: Node) -> None:

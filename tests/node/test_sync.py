@@ -507,12 +507,21 @@ async def test_reports_are_sent_when_something_changed_and_now_and_then(scene: S
 async def test_a_report_says_why_the_node_is_degraded(scene: Scene):
     assert scene.registry.reports[-1].reason is None
     scene.registry.write(store_id="b", revision=9)
-    await scene.clock.advance(1)
+    await scene.clock.advance(RHYTHM.trouble_seconds + 8)
     [*_, last] = scene.registry.reports
     assert (last.state, "is another store" in str(last.reason)) == ("degraded", True)
     scene.registry.now = scene.node.snapshot
     await scene.clock.advance(8)
     assert (scene.registry.reports[-1].state, scene.registry.reports[-1].reason) == ("ok", None)
+
+
+async def test_a_watch_that_is_lost_and_found_is_not_worth_a_report(scene: Scene):
+    await scene.clock.advance(12)
+    before = len(scene.registry.reports)
+    scene.registry.break_off()
+    await scene.clock.advance(1.9)
+    assert len(scene.registry.watched) == 2
+    assert len(scene.registry.reports) == before
 
 
 async def test_a_report_that_failed_is_sent_again(scene: Scene):

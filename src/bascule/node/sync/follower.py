@@ -58,6 +58,8 @@ class SyncSettings(Struct, frozen=True, kw_only=True):
     #: The pause after a report, and when the same is said again.
     pause_seconds: float = 0.5
     report_seconds: float = 15.0
+    #: A watch that is lost for less long is not worth a report: the next one is there before it.
+    trouble_seconds: float = 2.0
     #: How long a node decides by what its registry does not confirm; None is for ever.
     max_stale: float | None = None
 
@@ -111,6 +113,8 @@ class Follower:
         self._confirmed_at = self._heard_at = clock.monotonic()
         self._gaps = 0
         self._is_overrun = False
+        #: Since when the registry cannot be followed; None if it can, or never could.
+        self._lost_at: float | None = None
         self._refreshing = asyncio.Lock()
         self._applying: asyncio.TaskGroup | None = None
         self._taken: asyncio.Task[None] | None = None
@@ -207,7 +211,7 @@ class Follower:
             async with asyncio.timeout(self._settings.answer_seconds):
                 stream = await self._source.watch(self._current)
             await self._listen(stream)
-            self.problem = "the registry ended the watch"
+            self._lose("the registry ended the watch")
         except (BasculeError, TimeoutError) as error:
             self._is_overrun = isinstance(error, TimeoutError)
             self._note(error)
@@ -313,12 +317,17 @@ class Follower:
 
     def _confirm(self) -> None:
         self._confirmed_at, self.confirmed_at = self._clock.monotonic(), self._clock.now()
-        self.problem = None
+        self.problem = self._lost_at = None
         self._tell_of_word()
 
     def _note(self, error: Exception) -> None:
-        self.problem = str(error) or "the registry did not answer in time"
+        self._lose(str(error) or "the registry did not answer in time")
         self._tell_of_word()
+
+    def _lose(self, problem: str) -> None:
+        if self.problem is None:
+            self._lost_at = self._clock.monotonic()
+        self.problem = problem
 
     def _tell_of_word(self) -> None:
         self._news.tell()
@@ -351,9 +360,14 @@ class Follower:
 
     def _report(self) -> Report:
         servers = _first(self._node.statuses())
-        if self.state == "ok":
+        if self.state == "ok" or self._is_lost_just_now():
             return Report(self.revision, "ok", servers)
         return Report(self.revision, "degraded", servers, self.distrust() or self.problem)
+
+    def _is_lost_just_now(self) -> bool:
+        if self._lost_at is None or self.distrust() is not None:
+            return False
+        return self._clock.monotonic() - self._lost_at < self._settings.trouble_seconds
 
     def _patience(self, failures: int) -> float:
         """Return how long to keep a report that was not taken, if nothing happens meanwhile."""
