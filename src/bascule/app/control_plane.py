@@ -110,7 +110,7 @@ def open_plane(
     if stores.secrets is not None:
         secrets = stores.secrets
         hide(lambda: secrets.known_values)
-    metrics.ledger = stores.kept
+    metrics.ledger, metrics.count_nodes = stores.kept, service.standing.states
     tokens.standing = lambda person: admitted(service.snapshot(), None, person)
     figures = RecentFigures(metrics, clock=SYSTEM_CLOCK, running=running)
     live = Live(service, figures, clock=SYSTEM_CLOCK, approvals=approvals, ledger=stores.ledger)

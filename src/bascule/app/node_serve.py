@@ -52,6 +52,10 @@ from bascule.wire.api.nodes import NodeStanding
 _KEY_BYTES = 32
 #: How long a node that could do without waits for what the control plane has to say at a start.
 _SETTLE_SECONDS = 5.0
+#: How often a node says the same again; that it lives, its open stream says.
+_REPORT_SECONDS = 300.0
+#: How long calls under way have at the end, before they are cancelled.
+DRAIN_SECONDS = 30
 #: How long the last report may take.
 _LEAVE_SECONDS = 2.0
 
@@ -180,7 +184,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
             records=lambda: bridge.snapshot,
         )
         doors = await enter(open_doors(settings, bridge, tokens, means))
-        rhythm = SyncSettings(max_stale=settings.node.max_stale)
+        rhythm = rhythm_of(settings)
         follower = Follower(source, bridge, settings=rhythm, remedy=by_command)
         bridge.distrust = follower.distrust
         if start.known is not None:
@@ -223,6 +227,11 @@ async def _settled(memory: NodeMemory) -> None:
             await memory.settled.wait()
 
 
+def rhythm_of(settings: Settings) -> SyncSettings:
+    """Return the rhythm in which a node follows."""
+    return SyncSettings(max_stale=settings.node.max_stale, report_seconds=_REPORT_SECONDS)
+
+
 def _rules(settings: Settings, order: NodeOrder) -> NodeRules:
     rules = settings.rules()
     return replace(rules, private=(*rules.private, *order.private))
@@ -254,7 +263,8 @@ async def _last_words(source: RpcSource) -> AsyncGenerator[None, None]:
 async def _serve(settings: Settings, parts: NodeParts, announce: Announced, orders: Orders) -> None:
     app = _guarded(settings, parts)
     parts.doors.guests.app = app
-    async with listening(app, settings.server, orders) as server:
+    listener = listening(app, settings.server, orders, drain_seconds=DRAIN_SECONDS)
+    async with listener as server:
         with published(parts.data, server.url):
             announce(server.url, parts.standing())
             say(logger, logging.INFO, f"serving at {server.url}", data_dir=str(parts.data))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sys
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -161,6 +162,10 @@ class Standing:
             )
             for node, report in sorted(self._nodes.items())
         )
+
+    def states(self) -> dict[str, int]:
+        """Return how many nodes are in which state."""
+        return Counter(self.silence_of(one) or one.state for one in self._nodes.values())
 
     def silence_of(self, report: NodeReport) -> Silence | None:
         """Say how a node is called that has not been heard of for a while; None for others.

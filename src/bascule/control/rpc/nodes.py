@@ -183,7 +183,7 @@ class NodeRpc(Lifetime):
 
     async def _report(self, request: pb.ReportRequest, call: Call) -> bytes:
         said, name = struct_of(NodeSaid, request), call.principal.name
-        words = NodeWords(name, said.state, said.revision, said.servers)
+        words = NodeWords(name, said.state, said.revision, said.servers, said.reason or None)
         heard = await self._reports.take(words, name)
         return pb.ReportResponse(revision=heard.revision).SerializeToString()
 
