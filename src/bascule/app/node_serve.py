@@ -111,7 +111,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
 
     def standing(self) -> NodeStanding:
         """Return how the node stands."""
-        return standing_of(self.name, self.registry, self.follower, self.doors.bridge)
+        return standing_of(self.name, self.registry, self.source, self.follower, self.doors.bridge)
 
     def troubles(self) -> dict[str, str]:
         """Say what is wrong besides following, by code."""

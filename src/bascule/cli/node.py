@@ -40,6 +40,7 @@ from bascule.cli.serving import (
 )
 from bascule.cli.table import render_table
 from bascule.errors import BasculeError, InvalidRecord
+from bascule.model.assignment import ALL
 from bascule.model.json import JsonObject
 from bascule.wire.api.addresses import GATEWAY, NODE, NODE_ACCEPT
 from bascule.wire.api.nodes import NodeStanding
@@ -62,7 +63,8 @@ with that when the control plane is away, also from its start on.
   bascule node serve --registry registry.example:7071 --ca ca.pem --token-file token
 
 With --json each announcement is one line of JSON: {"event": "serving", "url", "mcp_url", "node",
-"registry", "revision", "state", "reason"}, {"event": "ended"}; a start that fails prints {"error"}.
+"registry", "revision", "state", "reason", "assigned"}, {"event": "ended"}; a start that fails
+prints {"error"}.
 """
 _STATUS_EPILOG = """\
 It asks the process that serves the data directory, as its owner, and needs no token.
@@ -205,7 +207,17 @@ def _say(url: str, standing: NodeStanding) -> None:
     """Tell a person where the node serves, and how it stands."""
     print(f"Bascule serves at {url}")
     print(f"MCP clients connect to {url}{GATEWAY}")
-    print(shown(_followed(standing)), flush=True)
+    print(shown(_followed(standing)))
+    print(shown(_served(standing)), flush=True)
+
+
+def _served(standing: NodeStanding) -> str:
+    if standing.assigned != str(ALL):
+        return f"It serves what it is assigned: {standing.assigned}"
+    return (
+        "It is assigned everything; to give it less, at the control plane: bascule nodes assign "
+        f"{standing.node} --task ID"
+    )
 
 
 def _followed(standing: NodeStanding) -> str:
@@ -229,6 +241,7 @@ def _say_as_json(url: str, standing: NodeStanding) -> None:
             "revision": standing.revision,
             "state": standing.state,
             "reason": standing.reason,
+            "assigned": standing.assigned,
         }
     )
 
@@ -260,6 +273,7 @@ def _shown(arguments: argparse.Namespace, found: NodeStanding) -> int:
         f"node {found.node}, of the control plane at {found.registry}",
         f"revision {found.revision} of store {found.store_id}",
         f"{found.state}, confirmed at {found.confirmed_at}",
+        f"assigned: {found.assigned}",
         *([] if found.reason is None else [f"reason: {found.reason}"]),
     ]
     rows = [

@@ -149,7 +149,9 @@ class Hub:
         cursor, history = await self.check(at), self._history
         if not self._in_ring(at.revision):
             refuse_unreachable(at.revision, await self._store.head())
-        return self._events(cursor, None if kinds is None else frozenset(kinds), history)
+        wanted = None if kinds is None else frozenset(kinds)
+        # A tick before the first event is asked for is told of too.
+        return self._events(cursor, wanted, history, self._ticks)
 
     async def check(self, position: Position) -> Position:
         """Return a position with store and mark; raise StoreChanged if it is of another history.
@@ -185,9 +187,8 @@ class Hub:
         return await self._store.mark_at(revision)
 
     async def _events(
-        self, cursor: Position, kinds: frozenset[Kind] | None, history: _History
+        self, cursor: Position, kinds: frozenset[Kind] | None, history: _History, said_at: int
     ) -> AsyncGenerator[Event, None]:
-        said_at = self._ticks
         while not self._closed:
             # Taken before looking, so that what is published after looking is not slept through.
             news = self._news

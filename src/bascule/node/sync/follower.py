@@ -259,7 +259,7 @@ class Follower:
                 found = await self._asked(known)
             self._refuse_doubtful(known, found)
             overtaken = self._current is not known and self._current.is_beyond(found)
-            if not overtaken and not self._current.position.agrees(found.position):
+            if not overtaken and not self._current.is_at(found):
                 self._take(found)
             self._confirm()
 
