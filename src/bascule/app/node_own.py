@@ -29,13 +29,14 @@ def standing_of(
     node: str, registry: str, source: RpcSource, follower: Follower, bridge: Bridge
 ) -> NodeStanding:
     """Return how a node stands."""
+    reason = follower.distrust() or follower.problem
     return NodeStanding(
         node=node,
         registry=registry,
         store_id=follower.snapshot.store_id,
         revision=follower.revision,
         state=follower.state,
-        reason=follower.distrust() or follower.problem,
+        reason=None if reason is None else str(reason),
         confirmed_at=rfc3339(follower.confirmed_at),
         assigned=_assigned(source.welcome, follower.snapshot),
         servers=tuple(map(words_of, bridge.statuses())),

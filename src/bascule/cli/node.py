@@ -95,6 +95,8 @@ def fill(group: Parser) -> None:
         option("--token-file", "FILE", f"a file with the node's token; or {TOKEN_VARIABLE}"),
         option("--name", "NAME", "refuse to start as another node than this"),
         option("--ca", "FILE", "reach the control plane with TLS, trusting this file (PEM)"),
+        option("--certificate", "FILE", "the node's own certificate for that (PEM)"),
+        option("--key", "FILE", "the key of that, where the file does not have it (PEM)"),
         switch("--insecure-registry", "reach a control plane elsewhere without TLS"),
         option("--wait", "SECONDS", "how long a first start waits for it (30)", type=float),
         *(DATA_DIR, CONFIG, *address(_PORT), ENVIRONMENT),
@@ -158,17 +160,30 @@ def _order(arguments: argparse.Namespace) -> NodeOrder:
     from bascule.app.node_serve import NodeOrder  # noqa: PLC0415 - with grpc
     from bascule.client.rpc import RpcAccess  # noqa: PLC0415 - with grpc
 
-    ca = None if arguments.ca is None else Path(arguments.ca)
     insecure: bool = arguments.insecure_registry
     file: str | None = arguments.token_file
+    certificate, key = _path(arguments.certificate), _path(arguments.key)
+    if key is not None and certificate is None:
+        raise InvalidRecord(["--key: is of no use without --certificate"])
+    own = [Path(one).absolute() for one in (file, certificate, key) if one is not None]
     order = NodeOrder(
         registry=_address(arguments.registry),
-        access=RpcAccess(token=_token(file), ca=ca, insecure=insecure),
+        access=RpcAccess(
+            token=_token(file),
+            ca=_path(arguments.ca),
+            certificate=certificate,
+            key=key,
+            insecure=insecure,
+        ),
         name=arguments.name,
-        private=() if file is None else (str(Path(file).absolute()),),
+        private=tuple(map(str, own)),
     )
     wait: float | None = arguments.wait
     return order if wait is None else replace(order, wait_seconds=wait)
+
+
+def _path(given: str | None) -> Path | None:
+    return None if given is None else Path(given)
 
 
 def _address(given: str) -> str:

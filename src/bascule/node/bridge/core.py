@@ -20,7 +20,7 @@ from bascule.audit.metrics import OTHER, Metrics
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import InvalidRecord, SessionRefused
 from bascule.model.call import LogMessage
-from bascule.model.decision import Reason
+from bascule.model.decision import Distrust, Reason
 from bascule.model.outcome import Failure
 from bascule.model.snapshot import Snapshot
 from bascule.model.status import ServerStatus
@@ -98,7 +98,7 @@ class BridgeCore:
         self.changes = Changes()
         #: Says why calls may not be decided by the snapshot any more, if so (``Follower``): for a
         #: node whose control plane is elsewhere.
-        self.distrust: Callable[[], str | None] | None = None
+        self.distrust: Callable[[], Distrust | None] | None = None
         self._known: frozenset[str] = frozenset()
         self._scanner = Scanner()
         self._read: frozenset[str] = frozenset()

@@ -76,15 +76,16 @@ class NodeHeard(Struct, frozen=True):
 class NodeStanding(Struct, frozen=True, kw_only=True):
     """How a node stands to its control plane, as its owner is told.
 
-    A ``degraded`` node serves what it knows, a ``stale`` one nothing. ``confirmed_at`` is when the
-    control plane last said that this is right. ``assigned`` says what the node serves.
+    A ``degraded`` node serves what it knows, a ``stale`` or ``refused`` one nothing.
+    ``confirmed_at`` is when the control plane last said that this is right, ``assigned`` what the
+    node serves.
     """
 
     node: str
     registry: str
     store_id: str
     revision: int
-    state: Literal["ok", "degraded", "stale"]
+    state: Literal["ok", "degraded", "stale", "refused"]
     reason: str | None
     confirmed_at: str | None
     assigned: str
