@@ -218,7 +218,7 @@ async def _settled(memory: NodeMemory) -> None:
 
 def _rules(settings: Settings, order: NodeOrder) -> NodeRules:
     rules = settings.rules()
-    return replace(rules, private=(*rules.private, *order.private))
+    return replace(rules, private=(*rules.private, *order.private), closed_to_others=True)
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from bascule.app.hardening import harden
 from bascule.app.settings import Settings
 from bascule.asgi.serve import CannotServe
-from bascule.cli.command import ALLOW_EGRESS, run_async, show, shown
+from bascule.cli.command import run_async, show, shown
 from bascule.cli.configuration import CONFIG, DATA_DIR, address, read_settings
 from bascule.cli.endpoint import Endpoint, owner_headers, proven_url
 from bascule.cli.parser import (
@@ -54,9 +54,9 @@ _USUAL: JsonObject = {"data_dir": "~/.local/share/bascule-node", "server.port": 
 _SERVE_EPILOG = """\
 The node has the doors of bascule up: tools, MCP clients, chat and guests. What it serves is written
 at the control plane; it needs a token of role node from there, in BASCULE_TOKEN or a file. Records
-may read and start nothing of this machine unless it is allowed here or in [node] of the settings;
-what is refused says what to add. The node keeps what it knows in its data directory, and goes on
-with that when the control plane is away, also from its start on.
+may read and start nothing of this machine, and reach nothing from it, unless it is allowed here or
+in [node] of the settings; what is refused says what to add. The node keeps what it knows in its
+data directory, and goes on with that when the control plane is away, also from its start on.
 
   bascule tokens create --role node --name east    # at the control plane
   bascule node serve --registry 127.0.0.1:7071 --allow-executable 'uvx mcp-server-time'
@@ -103,7 +103,7 @@ def fill(group: Parser) -> None:
         many("--allow-variable", "NAME", "a variable that records may read; may be repeated"),
         many("--allow-executable", "LINE", "what records may start; may be repeated"),
         many("--allow-file", "PATH", "a file that records may read; may be repeated"),
-        ALLOW_EGRESS,
+        many("--allow-egress", "HOST", "what records may reach; * is all that is public"),
         *LOGGING,
         JSON_LINES,
         epilog=_SERVE_EPILOG,
@@ -137,10 +137,7 @@ def serve(arguments: argparse.Namespace) -> int:
 
 
 def _allowed(settings: Settings, arguments: argparse.Namespace) -> Settings:
-    """Return settings with what the command line allows besides the file and the environment.
-
-    A list that nobody gave is empty: these are records of others.
-    """
+    """Return settings with what the command line allows besides the file and the environment."""
     node = settings.node
     more = replace(
         node,
