@@ -46,7 +46,7 @@ from bascule.node.sync.follower import Follower, SyncSettings
 from bascule.node.sync.judging import by_command
 from bascule.outbound.rules import NodeRules
 from bascule.policy.compose import admitted
-from bascule.wire.api.health import STALE, Health
+from bascule.wire.api.health import NODE_REFUSED, STALE, Health
 from bascule.wire.api.nodes import NodeStanding
 
 _KEY_BYTES = 32
@@ -119,12 +119,13 @@ class NodeParts(Struct, frozen=True, kw_only=True):
 
     def standing(self) -> NodeStanding:
         """Return how the node stands."""
-        return standing_of(self.name, self.registry, self.follower, self.doors.bridge)
+        return standing_of(self.name, self.registry, self.source, self.follower, self.doors.bridge)
 
     def troubles(self) -> dict[str, str]:
         """Say what is wrong besides following, by code."""
+        distrust = self.follower.distrust()
         found = {
-            STALE: self.follower.distrust(),
+            STALE if distrust is None else distrust.reason: distrust and distrust.words,
             "ledger_unwritable": self.ledger and self.ledger.trouble,
             "snapshot_unwritable": self.start.kept.problem,
         }
@@ -144,7 +145,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
     def unready(self) -> str | None:
         """Say why another node should be asked, if so: one without its control plane serves on."""
         found = self.troubles()
-        return found.get(STALE) or found.get("ledger_unwritable")
+        return found.get(STALE) or found.get(NODE_REFUSED) or found.get("ledger_unwritable")
 
 
 @asynccontextmanager
@@ -234,7 +235,7 @@ def rhythm_of(settings: Settings) -> SyncSettings:
 
 def _rules(settings: Settings, order: NodeOrder) -> NodeRules:
     rules = settings.rules()
-    return replace(rules, private=(*rules.private, *order.private))
+    return replace(rules, private=(*rules.private, *order.private), closed_to_others=True)
 
 
 @asynccontextmanager
