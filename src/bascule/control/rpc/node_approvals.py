@@ -87,23 +87,22 @@ class NodeApprovals:
         wait = _seconds(message.wait_ms) if message.HasField("wait_ms") else MAX_WAIT_SECONDS
         try:
             bound = await self._judged(request.call, request.arguments, token)
-            asked = replace(
-                request, policy_digest=bound.policy_digest, maker=token.made_by, node=node
-            )
-            answer = await self._answer(asked, wait)
+            asked = replace(request, policy_digest=bound.policy_digest, maker=token.made_by)
+            answer = await self._answer(asked, wait, node)
         except (CallDenied, SessionRefused) as denied:
             answer = Denied(str(denied))
         except (BudgetExceeded, OutcomeUnknown) as error:
             return _unanswered(error)
         return _answer_message(answer, request.call).SerializeToString()
 
-    async def _answer(self, request: ApprovalRequest, wait: float) -> Answer:
+    async def _answer(self, request: ApprovalRequest, wait: float, node: str) -> Answer:
         """Wait for a decision; a node whose connection is lost meanwhile has not hung up."""
-        answer = await self._approvals.ask(request, 0)
+        answer = await self._approvals.ask(request, 0, node=node)
         if not isinstance(answer, Waiting) or not wait:
             return answer
         await self._approvals.settled(answer.approval_id, wait)
-        return await self._approvals.ask(replace(request, approval_id=answer.approval_id), 0)
+        again = replace(request, approval_id=answer.approval_id)
+        return await self._approvals.ask(again, 0, node=node)
 
     # --- claiming
 
