@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from msgspec.structs import replace
 
 from bascule.audit.approval_settings import ApprovalSettings
 from bascule.audit.approval_steps import ApprovalRefused
-from bascule.audit.approvals import Approvals, MemoryStore
+from bascule.audit.approvals import AnyRows, Approvals, MemoryStore
 from bascule.auth.identity import ALLOWED
 from bascule.client.http import ApiError
 from bascule.control.rpc import node_approvals
@@ -25,6 +25,7 @@ from tests.control.rpc.far_desk import ASKS, FarDesk, far_desk, intent_of
 from tests.postgres.databases import database
 from tests.waits import SOON_SECONDS, until
 
+T = TypeVar("T")
 SETTINGS = ApprovalSettings(max_pending=2)
 
 
@@ -304,6 +305,42 @@ async def test_a_connection_that_is_lost_while_it_waits_takes_no_question_back()
         for task in (asking, looking):
             task.cancel()
         await until(lambda: approvals.ended == 2)
+        await approvals.close()
+        assert (await desk.found(id)).state == "pending"
+
+
+class SlowStore(MemoryStore):
+    """Makes no step before it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = 0
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def step(self, work: Callable[[AnyRows], T]) -> T:
+        self.begun += 1
+        await self.open.wait()
+        return await super().step(work)
+
+
+async def test_a_connection_that_is_lost_while_it_asks_takes_no_question_back():
+    store = SlowStore()
+    approvals = Approvals(store)
+    async with far_desk(approvals) as desk:
+        about = desk.request()
+        id = await desk.waiting(about)
+        before = store.begun
+        store.open.clear()
+        asking = asyncio.create_task(desk.calls.ask(replace(about, approval_id=id), 20))
+        await until(lambda: store.begun > before)
+        await desk.source.close()
+        asking.cancel()
+        await asyncio.wait({asking})
+        other = asyncio.create_task(desk.calls.ask(desk.request("else"), 0))
+        await until(lambda: store.begun > before + 1)
+        store.open.set()
+        assert isinstance(await other, Waiting)
         await approvals.close()
         assert (await desk.found(id)).state == "pending"
 
