@@ -159,6 +159,15 @@ async def test_a_token_that_was_revoked_asks_and_claims_nothing_more(desk: FarDe
         await desk.calls.ask(about, 0)
 
 
+async def test_a_token_that_has_expired_asks_nothing_more(desk: FarDesk):
+    minted = await desk.counter.tokens.mint("brief", "client", task_id="t", ttl_seconds=10)
+    said: dict[str, Any] = {"token_id": minted.record.id, "caller": "brief"}
+    await desk.waiting(desk.request(**said))
+    await desk.counter.clock.advance(11)
+    with pytest.raises(ApiError, match="not any more"):
+        await desk.calls.ask(desk.request(**said), 0)
+
+
 async def test_who_made_a_token_is_what_the_control_plane_knows(desk: FarDesk):
     id = await desk.waiting(desk.request(maker="somebody else"))
     found = await desk.found(id)
