@@ -18,6 +18,7 @@ from bascule.client.http import ApiError
 from bascule.control.rpc import node_approvals
 from bascule.errors import BudgetExceeded, OutcomeUnknown
 from bascule.model.approval import Approval, Denied, Waiting
+from bascule.model.assignment import Assignment
 from bascule.wire.pb import node_pb2 as pb
 from tests.audit.questions import kept, other_calls
 from tests.control.registry.build import BY
@@ -122,6 +123,34 @@ async def test_a_node_asks_for_its_clients_alone(desk: FarDesk, said: dict[str, 
     with pytest.raises(ApiError, match=words):
         await desk.calls.claim(id, other, intent_of(other, id))
     assert (await desk.found(id)).state == "approved"
+
+
+@pytest.mark.requirement("approval:nodes:asker")
+@pytest.mark.parametrize(
+    ("assigned", "words"),
+    [
+        (Assignment(tasks=("other",)), r"call\.server_id: is no server of this node"),
+        (Assignment(tasks=("beside",)), r"call\.token_id: is of no client of this node"),
+        (Assignment(labels=("dmz",)), r"call\.server_id: is no server of this node"),
+    ],
+)
+async def test_a_node_asks_about_what_it_is_assigned_alone(
+    desk: FarDesk, assigned: Assignment, words: str
+):
+    policy = {"enabled": True, "default_server_ids": ["fs"]}
+    await desk.put("task", "beside", task_id="beside", mcp=policy)
+    await desk.put("task", "other", task_id="other", mcp={"enabled": True})
+    about = desk.request()
+    id = (await desk.approved(about)).approval_id or ""
+    at, assignments = desk.counter.clock.now(), desk.counter.service.assignments
+    await assignments.assign("node", assigned, BY, at=at, note=None)
+    with pytest.raises(ApiError, match=words):
+        await desk.calls.ask(about, 0)
+    with pytest.raises(ApiError, match=words):
+        await desk.calls.claim(id, about.call, intent_of(about.call, id))
+    assert await desk.calls.approval(id) is None
+    await assignments.assign("node", Assignment(tasks=("t",)), BY, at=at, note=None)
+    await desk.calls.claim(id, about.call, intent_of(about.call, id))
 
 
 async def test_a_node_uses_no_approval_of_another_client(desk: FarDesk):

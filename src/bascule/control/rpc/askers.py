@@ -1,14 +1,15 @@
-"""Whom a node may speak for: the clients whose tokens it was handed, and nobody else."""
+"""Whom a node may speak for: clients whose tokens it was handed, about servers that it serves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from bascule.asgi.errors import Refused
 from bascule.auth.node_tokens import handed_out
 from bascule.auth.token_record import TokenRecord
 from bascule.clock import Clock
+from bascule.control.registry.assignments import Assignments
 from bascule.model.approval import ExactCall
 
 
@@ -27,18 +28,24 @@ class TokenList(Protocol):
 class Askers:
     """The clients of nodes, by the ids of their tokens."""
 
-    def __init__(self, tokens: TokenList, clock: Clock) -> None:
+    def __init__(self, tokens: TokenList, assignments: Assignments, clock: Clock) -> None:
         self._tokens = tokens
+        self._assignments = assignments
         self._clock = clock
         self._state: object = None
         self._clients: Mapping[str, TokenRecord] = {}
-        #: The tasks that a node is assigned; None is all.
-        self.tasks_of: Callable[[str], Collection[str] | None] = lambda node: None
 
     async def of(self, node: str, call: ExactCall) -> TokenRecord:
-        """Return whose call it is, by the token; raise Refused where the node may not say so."""
+        """Return whose call it is, by the token; raise Refused where the node may not say so.
+
+        Raise StoreUnavailable where nobody can tell.
+        """
+        await self._assignments.refresh()
+        share = self._assignments.share(node)
+        if not share.serves("server", call.server_id):
+            raise _forbidden("server_id", "is no server of this node")
         found = (await self._known()).get(call.token_id or "")
-        handed = () if found is None else handed_out((found,), self.tasks_of(node))
+        handed = () if found is None else handed_out((found,), share.tasks)
         if found is None or not handed or not self._lives(found):
             raise _forbidden("token_id", "is of no client of this node, or not any more")
         if call.caller != found.name:
