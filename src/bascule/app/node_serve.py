@@ -156,7 +156,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
         root = await asyncio.to_thread(private_key, data / NODE_KEY_FILE, _KEY_BYTES)
         kept = await enter(_ledger(settings, derived(root, "journal")))
         ledger = LoggedLedger(kept or MemoryLedger(limit=0), slow_call_ms=settings.log.slow_call_ms)
-        rules, secrets = _rules(settings, order), FarSecrets()
+        rules, secrets = node_rules(settings, order), FarSecrets()
         bridge = Bridge.open(
             snapshot,
             rules=rules,
@@ -216,7 +216,8 @@ async def _settled(memory: NodeMemory) -> None:
             await memory.settled.wait()
 
 
-def _rules(settings: Settings, order: NodeOrder) -> NodeRules:
+def node_rules(settings: Settings, order: NodeOrder) -> NodeRules:
+    """Return what records may do here: of others', so nothing that is not listed."""
     rules = settings.rules()
     return replace(rules, private=(*rules.private, *order.private), closed_to_others=True)
 

@@ -124,7 +124,8 @@ class NodeRpc(Lifetime):
                         yield part
 
     def _welcome(self, node: str, assigned: Assignment) -> bytes:
-        return welcome(node, self._service.bookmark_seconds, self._keys, assigned)
+        seconds, now = self._service.bookmark_seconds, self._clock.now()
+        return welcome(node, seconds, self._keys, assigned, now=now)
 
     # --- the way back
 
