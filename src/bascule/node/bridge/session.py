@@ -37,14 +37,7 @@ from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.outputs import Outputs
 from bascule.node.bridge.own_call import note_own, noted
 from bascule.node.bridge.record import declined
-from bascule.node.bridge.refusal import (
-    Refused,
-    denied,
-    distrusted,
-    misnamed,
-    refuse,
-    refused_since,
-)
+from bascule.node.bridge.refusal import Refused, denied, distrusted, misnamed, refuse, refused_since
 from bascule.node.bridge.shown_tools import ShownTools
 from bascule.node.bridge.spending import Spending
 from bascule.node.bridge.table import Target
