@@ -99,6 +99,7 @@ class Fleet:
             last_seen=None if report is None else rfc3339(report.at),
             servers=dict(sorted(states.items())),
             doubled_at=rfc3339(standing.doubled.get(name)),
+            reason=None if report is None else report.reason,
             tasks=assigned.tasks,
             labels=assigned.labels,
         )

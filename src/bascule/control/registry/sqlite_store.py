@@ -25,8 +25,8 @@ from bascule.control.registry.kinds import record_of
 from bascule.control.registry.sqlite_assignments import TABLES as ASSIGNMENT_TABLES
 from bascule.control.registry.sqlite_assignments import SqliteAssignments
 from bascule.control.registry.sqlite_proposals import TABLES, SqliteProposals
+from bascule.control.registry.sqlite_reports import REASONS, SqliteReports
 from bascule.control.registry.sqlite_reports import TABLES as REPORT_TABLES
-from bascule.control.registry.sqlite_reports import SqliteReports
 from bascule.control.registry.store import (
     Author,
     Change,
@@ -95,6 +95,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         "UPDATE meta SET floor_mark = lower(hex(randomblob(8)))",
     ),
     REPORT_TABLES,
+    REASONS,
     ASSIGNMENT_TABLES,
 )
 Row: TypeAlias = tuple[Kind, str, str, int, float, str | None]

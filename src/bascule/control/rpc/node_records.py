@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from bascule.control.registry.encoded_events import EncodedEvents, Form
+from bascule.control.registry.hub import Bell
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Bookmark, Change, Event, View
 from bascule.control.rpc.node_parts import EncodedParts, Messages, Part
@@ -36,9 +37,10 @@ class NodeRecords:
         assignment = self._service.assignments.of(node)
         known: Part | None = None
         if since is not None:
-            events = await self._service.watch(since)
+            bell = Bell()
+            events = await self._service.watch(since, bell=bell)
             if part == assignment.part == ALL.part:
-                return await self._after(node, since, events)
+                return await self._after(node, since, events, bell)
             await events.aclose()
             if part == assignment.part:
                 known = await self._known(since, assignment)
@@ -52,10 +54,10 @@ class NodeRecords:
         return self._parts.recalled(since, assignment)
 
     async def _after(
-        self, node: str, since: Position, events: AsyncGenerator[Event, None]
+        self, node: str, since: Position, events: AsyncGenerator[Event, None], bell: Bell
     ) -> Telling:
         head = self._service.view.position
-        telling = Telling(self, node, events, head.store_id)
+        telling = Telling(self, node, events, bell, head.store_id)
         if head.revision > since.revision:
             telling.head = head.revision
         else:
@@ -64,8 +66,9 @@ class NodeRecords:
 
     async def _at_head(self, node: str, assignment: Assignment, known: Part | None) -> Telling:
         """Begin with all that a node should have, or with the way there from what it has."""
-        view = self._service.view
-        telling = Telling(self, node, await self._service.watch(view.position), view.store_id)
+        view, bell = self._service.view, Bell()
+        events = await self._service.watch(view.position, bell=bell)
+        telling = Telling(self, node, events, bell, view.store_id)
         if assignment == ALL:
             telling.first = await self._whole.of(view)
             return telling
@@ -116,7 +119,12 @@ class Telling:
     """What one stream says of records: ``first``, then what ``after`` returns for each event."""
 
     def __init__(
-        self, records: NodeRecords, node: str, events: AsyncGenerator[Event, None], store_id: str
+        self,
+        records: NodeRecords,
+        node: str,
+        events: AsyncGenerator[Event, None],
+        bell: Bell,
+        store_id: str,
     ) -> None:
         self._records = records
         self._node = node
@@ -124,6 +132,8 @@ class Telling:
         #: Up to where a node has everything that had a part before.
         self._reached = 0
         self.events = events
+        #: Wakes this stream alone.
+        self.bell = bell
         self.first: Messages = ()
         #: What the node has; None is all.
         self.part: Part | None = None

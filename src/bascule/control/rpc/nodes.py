@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
+from typing import Any
 
 from bascule.asgi.errors import Refused
 from bascule.auth.node_tokens import keys_handed_out
@@ -20,6 +21,9 @@ from bascule.control.rpc.handed_tokens import Handed, HandedTokens, KeptTokens
 from bascule.control.rpc.node_records import NodeRecords, Telling
 from bascule.control.rpc.node_streams import NodeStreams
 from bascule.control.rpc.told import welcome
+from bascule.control.rpc.work import WorkRpc
+from bascule.control.work.channel import WorkChannel
+from bascule.control.work.rows import LocalRows
 from bascule.db.errors import StoreUnavailable
 from bascule.lifetime import Lifetime
 from bascule.model.assignment import Assignment
@@ -38,13 +42,21 @@ NOTE_SECONDS = 5.0
 class NodeRpc(Lifetime):
     """The methods over one registry and the tokens of its server."""
 
-    def __init__(self, service: RegistryService, tokens: KeptTokens, clock: Clock) -> None:
+    def __init__(
+        self,
+        service: RegistryService,
+        tokens: KeptTokens,
+        clock: Clock,
+        works: WorkChannel | None = None,
+    ) -> None:
+        """Serve a registry; without ``works`` no node is asked to do anything."""
         self._service = service
         self._clock = clock
         self._reports = Reports(service, clock)
         self._handed = HandedTokens(tokens)
         self._records = NodeRecords(service)
         self._keys = keys_handed_out(tokens.key_for)
+        self._works = WorkRpc(works or WorkChannel(LocalRows(clock), service, clock))
         #: The nodes that follow here.
         self.streams = NodeStreams(self._note_second)
         self._upkeep: list[asyncio.Task[None]] = []
@@ -62,11 +74,11 @@ class NodeRpc(Lifetime):
         await asyncio.gather(*self._upkeep, return_exceptions=True)
         self._upkeep = []
 
-    def service(self) -> Service:
-        """Return the service, for the port."""
+    def service(self, *further: Unary[Any]) -> Service:
+        """Return the service, for the port; ``further`` are methods that others have."""
         follow = Streaming("Follow", pb.FollowRequest, "registry:read_secrets", self._follow)
         report = Unary("Report", pb.ReportRequest, "status:write", self._report)
-        return Service(NAME, (follow, report))
+        return Service(NAME, (follow, report, self._works.method(), *further))
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -105,12 +117,15 @@ class NodeRpc(Lifetime):
         self, request: pb.FollowRequest, call: Call, telling: Telling
     ) -> AsyncGenerator[bytes, None]:
         node, version, assigned = call.principal.name, request.tokens_version, telling.assignment
-        with self.streams.open(node, request.process, request.version) as stream:
+        opened = self.streams.open(node, request.process, request.version)
+        with opened as stream, self._works.handing(node, telling.bell.ring) as hand:
             async with aclosing(telling.events):
                 yield self._welcome(node, assigned)
                 handed = await self._handed.of(telling.tasks)
                 for part in (*_unless(version, handed), *telling.first):
                     yield part
+                if telling.head is None:
+                    hand.begin()
                 async for event in telling.events:
                     version = handed.version
                     stream.refuse_replaced()
@@ -122,6 +137,10 @@ class NodeRpc(Lifetime):
                     handed = await self._handed.of(telling.tasks)
                     for part in (*_unless(version, handed), *said):
                         yield part
+                    if event.revision == telling.head:
+                        hand.begin()
+                    for part in self._works.messages(hand):
+                        yield part
 
     def _welcome(self, node: str, assigned: Assignment) -> bytes:
         seconds, now = self._service.bookmark_seconds, self._clock.now()
@@ -131,7 +150,7 @@ class NodeRpc(Lifetime):
 
     async def _report(self, request: pb.ReportRequest, call: Call) -> bytes:
         said, name = struct_of(NodeSaid, request), call.principal.name
-        words = NodeWords(name, said.state, said.revision, said.servers)
+        words = NodeWords(name, said.state, said.revision, said.servers, said.reason or None)
         heard = await self._reports.take(words, name)
         return pb.ReportResponse(revision=heard.revision).SerializeToString()
 

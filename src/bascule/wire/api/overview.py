@@ -102,8 +102,8 @@ class NodeShown(Struct, frozen=True, kw_only=True):
     ``state`` is ``ok``, ``degraded`` (it does not follow the registry), ``silent`` (no report
     for long), ``lost`` (its stream has ended) or ``unseen`` (it is assigned something and was never
     here). ``version`` is None where it is not known. ``doubled_at`` is when another process last
-    wanted to be the same node and was refused. ``tasks`` and ``labels`` are what it is assigned;
-    None is all.
+    wanted to be the same node and was refused. ``reason`` is why it is degraded, in its own words.
+    ``tasks`` and ``labels`` are what it is assigned; None is all.
     """
 
     name: str
@@ -113,6 +113,7 @@ class NodeShown(Struct, frozen=True, kw_only=True):
     last_seen: str | None
     servers: dict[str, int]
     doubled_at: str | None = None
+    reason: str | None = None
     tasks: tuple[str, ...] | None = None
     labels: tuple[str, ...] | None = None
 
