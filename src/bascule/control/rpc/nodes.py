@@ -150,6 +150,7 @@ class NodeRpc(Lifetime):
         node, events, version = call.principal.name, beginning.events, request.tokens_version
         opened = self.streams.open(node, request.process, request.version)
         with opened as stream, self._works.handing(node, beginning.bell.ring) as hand:
+            self._service.standing.see(node)
             async with aclosing(events):
                 yield welcome(node, self._service.bookmark_seconds, self._keys)
                 for part in (*self._tokens_after(version), *beginning.first):
