@@ -184,8 +184,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
             records=lambda: bridge.snapshot,
         )
         doors = await enter(open_doors(settings, bridge, tokens, means))
-        rhythm = rhythm_of(settings)
-        follower = Follower(source, bridge, settings=rhythm, remedy=by_command)
+        follower = Follower(source, bridge, settings=rhythm_of(settings), remedy=by_command)
         bridge.distrust = follower.distrust
         if start.known is not None:
             follower.confirmed_at, follower.problem = start.known.confirmed_at, start.away
