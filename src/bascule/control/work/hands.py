@@ -20,36 +20,25 @@ Order: TypeAlias = Work | Cancelled
 
 
 class Hand:
-    """The orders that a node has yet to be sent, and the works that it has not finished."""
+    """The orders that a node has yet to be sent."""
 
-    __slots__ = ("_call", "_orders", "_ring", "is_ready", "node", "open")
+    __slots__ = ("_call", "_orders", "is_ready", "node")
 
-    def __init__(self, node: str, call: Callable[[], None], ring: Callable[[], None]) -> None:
-        """Have ``call`` wake the stream, and ``ring`` whoever looks for work."""
+    def __init__(self, node: str, call: Callable[[], None]) -> None:
+        """Have ``call`` wake the stream."""
         self.node = node
         self._call = call
-        self._ring = ring
         self._orders: list[Order] = []
         #: Whether the node has been told all that it needs to begin.
         self.is_ready = False
-        self.open: set[str] = set()
 
     def begin(self) -> None:
-        """Take orders from now on."""
-        if not self.is_ready:
-            self.is_ready = True
-            self._ring()
+        """Take orders from now on; what waits already is found at the next look."""
+        self.is_ready = True
 
-    def give(self, work: Work) -> None:
-        """Have a piece of work sent."""
-        self.open.add(work.id)
-        self._orders.append(work)
-        self._call()
-
-    def cancel(self, id: str) -> None:
-        """Have the node told that nobody waits for a piece of work."""
-        self.open.discard(id)
-        self._orders.append(Cancelled(id))
+    def give(self, order: Order) -> None:
+        """Have an order sent."""
+        self._orders.append(order)
         self._call()
 
     def orders(self) -> list[Order]:
