@@ -10,7 +10,7 @@ import pytest
 
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.standing import LOST_SECONDS
-from bascule.control.work.channel import POLL_SECONDS, WORK_SECONDS, WorkChannel
+from bascule.control.work.channel import WORK_SECONDS, WorkChannel
 from bascule.control.work.far_nodes import FarNode
 from bascule.control.work.hands import Cancelled, Hand
 from bascule.control.work.jobs import Answer, ServerTrial, Tried, job_of
@@ -94,8 +94,7 @@ async def test_a_node_is_handed_nothing_before_it_is_ready(site: Site):
         asking = site.ask()
         assert await given(site, hand) == []
         hand.begin()
-        await site.clock.advance(POLL_SECONDS)
-        [work] = hand.orders()
+        [work] = await given(site, hand)
         assert isinstance(work, Work)
         assert job_of(work.job) == ServerTrial("fs")
         assert await site.channel.answer(work.id, "east", DONE) == "kept"

@@ -105,7 +105,7 @@ class WorkChannel(Lifetime):
         ``call`` is called whenever the hand has something. What was not finished at the end is not
         done: its node may be gone for good.
         """
-        hand = self._hands[node] = Hand(node, call)
+        hand = self._hands[node] = Hand(node, call, self._bell.set)
         try:
             yield hand
         finally:
@@ -177,8 +177,11 @@ class WorkChannel(Lifetime):
 
     async def _give(self) -> None:
         """Take what waits for nodes that are ready here, and hand it to them."""
-        hands, waiting = self._hands, await self._rows.waiting()
-        ready = [node for node in waiting if node in hands and hands[node].is_ready]
+        waiting = await self._rows.waiting()
+        hands = [self._hands[node] for node in waiting if node in self._hands]
+        for hand in hands:
+            hand.is_awaited = not hand.is_ready
+        ready = [hand.node for hand in hands if hand.is_ready]
         for work in await self._rows.take(ready) if ready else ():
             hand = self._hands.get(work.node)
             if hand is None:
