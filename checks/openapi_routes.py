@@ -270,18 +270,12 @@ _IMPORTED = Exchange(
     body={"anyOf": [ref(ImportText), {"type": "array", "items": OBJECT}, OBJECT]},
     query={"mode": {"enum": list(get_args(ImportMode))}, "whole": SWITCH, **_STRICT},
 )
-_AT_NODE: Mapping[str, Schema] = {
-    "node": {**TEXT, "description": "the node to ask, by its name; else one that can answer"}
-}
 _Table: TypeAlias = Mapping[tuple[str, str], Exchange]
 _REGISTRY: _Table = {
-    ("POST", f"{ADMIN}/servers/{{id}}/test"): Exchange(
-        answers={200: Trial}, refusals=_TRIED, query=_AT_NODE
-    ),
+    ("POST", f"{ADMIN}/servers/{{id}}/test"): Exchange(answers={200: Trial}, refusals=_TRIED),
     ("GET", f"{ADMIN}/servers/{{id}}/tools"): Exchange(
         answers={200: ToolPreviews},
         refusals=(*_TRIED, "mcp_unavailable", "mcp_timeout", "mcp_tool_error"),
-        query=_AT_NODE,
     ),
     ("POST", f"{ADMIN}/import"): _IMPORTED,
     ("POST", f"{ADMIN}/servers/import"): _IMPORTED,
