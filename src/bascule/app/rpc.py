@@ -87,6 +87,7 @@ def _node_approvals(plane: ControlPlane) -> tuple[Unary[Any], ...]:
     if approvals is None:
         return ()
     askers = Askers(stores.tokens, SYSTEM_CLOCK)
+    askers.tasks_of = lambda node: stores.service.assignments.share(node).tasks
     if approvals.living is None:
         approvals.living = askers.living
     return NodeApprovals(approvals, stores.service, askers, SYSTEM_CLOCK).methods()

@@ -51,10 +51,19 @@ class FarNodes:
         self.tools = FarTools(service)
 
     def any(self, server_id: str | None = None) -> FarNode:
-        """Return a node that lives, one that serves a server before others; raise Refused."""
+        """Return a node that lives, one that serves a server before others; raise Refused.
+
+        Where a server is named, a node that is not assigned it is none.
+        """
         living = [*self._channel.living()]
         if not living:
             raise Refused(NOT_DONE, _NOBODY)
+        if server_id is not None:
+            share = self._service.assignments.share
+            living = [one for one in living if share(one).serves("server", server_id)]
+        if not living:
+            words = f"no node that is connected is assigned {server_id!r}: bascule nodes assign"
+            raise Refused(NOT_DONE, words)
         words = self._service.standing.words_on(server_id or "")
         random.shuffle(living)  # those that are alike share the work
 
