@@ -182,10 +182,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
             records=lambda: bridge.snapshot,
         )
         doors = await enter(open_doors(settings, bridge, tokens, means))
-        follower = Follower(source, bridge, settings=rhythm_of(settings), remedy=by_command)
-        bridge.distrust = follower.distrust
-        if start.known is not None:
-            follower.confirmed_at, follower.problem = start.known.confirmed_at, start.away
+        follower = _follower(settings, source, bridge, start)
         memory.follow(follower, start.kept)
         worker = NodeWorker(source, bridge, SYSTEM_CLOCK, catch_up=follower.catch_up)
         source.on_work = (await enter(worker)).order
@@ -215,6 +212,15 @@ async def _snapshot(beginner: Beginner, start: Start, memory: NodeMemory) -> Sna
         return await beginner.first_snapshot()
     memory.recall(start.known)
     return start.known.snapshot
+
+
+def _follower(settings: Settings, source: RpcSource, bridge: Bridge, start: Start) -> Follower:
+    """Return what follows the control plane; it knows what the node starts from."""
+    follower = Follower(source, bridge, settings=rhythm_of(settings), remedy=by_command)
+    bridge.distrust = follower.distrust
+    if start.known is not None:
+        follower.confirmed_at, follower.problem = start.known.confirmed_at, start.away
+    return follower
 
 
 async def _settled(memory: NodeMemory) -> None:

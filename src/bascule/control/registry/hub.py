@@ -198,7 +198,7 @@ class Hub:
             refuse_unreachable(at.revision, await self._store.head())
         wanted = None if kinds is None else frozenset(kinds)
         # A tick before the first event is asked for is told of too.
-        return self._events(cursor, wanted, history, bell, self._ticks)
+        return self._events(cursor, wanted, history, self._ticks, bell)
 
     async def check(self, position: Position) -> Position:
         """Return a position with store and mark; raise StoreChanged if it is of another history.
@@ -238,8 +238,8 @@ class Hub:
         cursor: Position,
         kinds: frozenset[Kind] | None,
         history: _History,
-        bell: Bell | None,
         said_at: int,
+        bell: Bell | None,
     ) -> AsyncGenerator[Event, None]:
         while not self._closed:
             # Taken before looking, so that what is published after looking is not slept through.

@@ -32,6 +32,7 @@ from bascule.node.bridge.definitions import Definitions, Presented, told
 from bascule.node.bridge.known_tools import names_credential
 from bascule.node.bridge.limiter import Limiter
 from bascule.node.bridge.opening import Opening, SessionOptions, opening_of
+from bascule.node.bridge.refusal import distrusted
 from bascule.node.bridge.session import Session, Standing
 from bascule.node.bridge.table import Owner, Target
 from bascule.node.changes import Changes, OnChange, Unsubscribe
@@ -103,6 +104,12 @@ class BridgeCore:
         self._scanner = Scanner()
         self._read: frozenset[str] = frozenset()
         self._writing = Scanner()
+
+    def refuse_distrusted(self) -> None:
+        """Raise where nothing known here may decide about a call any more."""
+        distrust = None if self.distrust is None else self.distrust()
+        if distrust is not None:
+            raise distrusted(distrust)
 
     @property
     def scanner(self) -> Scanner:

@@ -330,11 +330,10 @@ class Follower:
         self._tell_of_word()
 
     def _note(self, error: Exception) -> None:
-        words = str(error) or "the registry did not answer in time"
-        self._lose(words)
+        self._lose(str(error) or "the registry did not answer in time")
         if isinstance(error, BasculeError) and error.code in _REFUSALS:
             self.refusal = (
-                f"the control plane refuses this node, and nothing is called here: {words}"
+                f"the control plane refuses this node, and nothing is called here: {self.problem}"
             )
         self._tell_of_word()
 
@@ -376,8 +375,9 @@ class Follower:
         servers = _first(self._node.statuses())
         if self.state == "ok" or self._is_lost_just_now():
             return Report(self.revision, "ok", servers)
-        reason = self.distrust() or self.problem
-        return Report(self.revision, "degraded", servers, reason and str(reason))
+        distrust = self.distrust()
+        reason = self.problem if distrust is None else distrust.words
+        return Report(self.revision, "degraded", servers, reason)
 
     def _is_lost_just_now(self) -> bool:
         if self._lost_at is None or self.distrust() is not None:
