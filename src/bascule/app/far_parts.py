@@ -1,6 +1,6 @@
-"""What a node has of its control plane in words alone: secrets and approvals are not handed out.
+"""What a node has of its control plane in words alone: approvals are not asked for there.
 
-Whatever needs one of them fails, and says why.
+Whatever needs one fails, and says why.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from typing import NoReturn
 
 from bascule.audit.approval_steps import ApprovalRefused
 from bascule.audit.events import LeavingCall
-from bascule.errors import ServerUnavailable
 from bascule.model.approval import ApprovalRequest, Approved, Denied, ExactCall, OnWaiting
-from bascule.model.secret_use import SecretUse
 
 _NOBODY = (
     "approvals are asked and claimed at the control plane, which a node of its own process cannot "
@@ -32,17 +30,3 @@ class FarApprovals:
     async def claim(self, approved: Approved, call: ExactCall, leaving: LeavingCall) -> NoReturn:
         """Refuse: nothing was approved here."""
         raise ApprovalRefused("mcp_approval_denied", _NOBODY)
-
-
-class FarSecrets:
-    """Resolves no secret."""
-
-    async def secret(self, name: str, use: SecretUse) -> NoReturn:
-        """Say where it is."""
-        del use
-        raise ServerUnavailable(
-            f"the secret {name!r} is at the control plane, which a node of its own process cannot "
-            "ask for it yet; refer to a variable or a file of the node that records may read "
-            "(--allow-variable, --allow-file)",
-            reason="env_missing",
-        )

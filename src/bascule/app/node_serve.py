@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from bascule.app.data_dir import HOMES_FOLDER, NODE_KEY_FILE, published, served_alone
 from bascule.app.doors import Doors, Means, open_doors
-from bascule.app.far_parts import FarApprovals, FarSecrets
+from bascule.app.far_parts import FarApprovals
 from bascule.app.instance import asked_by_owner, instance_routes
-from bascule.app.logs import process_log
+from bascule.app.logs import hide, process_log
 from bascule.app.node_own import own_routes, standing_of
 from bascule.app.node_start import Beginner, NodeMemory, Start, prepare
 from bascule.app.serving import Orders, beside, listening
@@ -34,11 +34,13 @@ from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.auth.keys import derived
 from bascule.auth.node_tokens import NodeTokens
 from bascule.client.rpc import RpcAccess, RpcSource
+from bascule.client.secrets import RpcSecrets
 from bascule.db.private_files import private_key
 from bascule.doors.health import health_of, health_routes
 from bascule.errors import BasculeError
 from bascule.model.snapshot import Snapshot
 from bascule.node.assembly import Bridge
+from bascule.node.far_secrets import FarSecrets
 from bascule.node.sync.follower import Follower, SyncSettings
 from bascule.node.sync.judging import by_command
 from bascule.outbound.rules import NodeRules
@@ -148,6 +150,9 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         source = await enter(RpcSource(order.registry, order.access, on_tokens=memory.take))
+        secrets = FarSecrets(RpcSecrets(source))
+        source.on_secrets = secrets.hear
+        hide(lambda: secrets.known_values)
         beginner = Beginner(source, data, order.wait_seconds)
         start = await beginner.start(order.name, order.access.token)
         stack.push_async_callback(start.kept.close)
@@ -155,7 +160,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
         root = await asyncio.to_thread(private_key, data / NODE_KEY_FILE, _KEY_BYTES)
         kept = await enter(_ledger(settings, derived(root, "journal")))
         ledger = LoggedLedger(kept or MemoryLedger(limit=0), slow_call_ms=settings.log.slow_call_ms)
-        rules, secrets = _rules(settings, order), FarSecrets()
+        rules = _rules(settings, order)
         bridge = Bridge.open(
             snapshot,
             rules=rules,
@@ -181,7 +186,9 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
         if start.known is not None:
             follower.confirmed_at, follower.problem = start.known.confirmed_at, start.away
         memory.follow(follower, start.kept)
-        await enter(beside(follower.run(), doors.sessions.keep_clean()))
+        for users in (bridge, doors.backends):
+            stack.callback(secrets.subscribe(users.renew_secret))
+        await enter(beside(follower.run(), doors.sessions.keep_clean(), secrets.run()))
         await enter(_last_words(source))
         if start.known is None:
             await beginner.first_tokens(memory, follower)

@@ -69,7 +69,8 @@ async def _port(server: ServerSettings, plane: ControlPlane) -> AsyncGenerator[R
     guard = RpcGuard(stores.tokens, SYSTEM_CLOCK, plane.turned_away)
     beside = server.port + 1 if server.port else 0
     number = beside if server.grpc_port is None else server.grpc_port
-    async with NodeRpc(stores.service, stores.tokens, SYSTEM_CLOCK) as nodes:
+    node_rpc = NodeRpc(stores.service, stores.tokens, SYSTEM_CLOCK, secrets=stores.secrets)
+    async with node_rpc as nodes:
         services = [RegistryRpc(stores.service).service(), nodes.service()]
         async with RpcPort(services, guard, server.host, number, tls=_tls(server)) as port:
             yield port

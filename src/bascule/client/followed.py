@@ -6,8 +6,8 @@ anything, so what is gathered is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError
 from msgspec import Struct
@@ -75,13 +75,20 @@ class ClientTokens(Struct, frozen=True):
     tokens: tuple[ClientToken, ...]
 
 
+class SecretsChanged(Struct, frozen=True):
+    """These secrets may be others than they were, ``*`` is all of them; and how they are called."""
+
+    names: frozenset[str]
+    version: str
+
+
 class Bookmark(Struct, frozen=True):
     """All that happened up to a position has been said."""
 
     position: Position
 
 
-Said: TypeAlias = Welcome | Snapshot | SnapshotChange | ClientTokens | Bookmark
+Said: TypeAlias = Welcome | Snapshot | SnapshotChange | ClientTokens | SecretsChanged | Bookmark
 S = TypeVar("S", bound=Said | None)
 
 
@@ -95,6 +102,14 @@ class FollowReader:
         self._items = self._size = 0
         self._records: dict[tuple[Kind, str], Record | None] = {}
         self._tokens = {} if tokens is None else {one.id: one for one in tokens.tokens}
+        self._readers: Mapping[str, Callable[[Any], Said | None]] = {
+            "welcome": self._welcome,
+            "snapshot": self._snapshot,
+            "change": self._change,
+            "tokens": self._client_tokens,
+            "secrets": self._secrets,
+            "bookmark": self._bookmark,
+        }
 
     def read(self, data: bytes) -> Said | None:
         """Return what a message says; None where more of it follows, or nothing of it is known.
@@ -107,19 +122,15 @@ class FollowReader:
         except DecodeError:
             raise Unreachable(f"{self._place}: a message that cannot be read") from None
         self._count(1, len(data))
-        match message.WhichOneof("said"):
-            case "welcome":
-                return self._whole(_welcome(message.welcome))
-            case "snapshot":
-                return self._snapshot(message.snapshot)
-            case "change":
-                return self._change(message.change)
-            case "tokens":
-                return self._client_tokens(message.tokens)
-            case "bookmark":
-                return self._whole(Bookmark(_position(message.bookmark)))
-            case _:
-                return self._whole(None)
+        kind = message.WhichOneof("said") or ""
+        read = self._readers.get(kind)
+        return self._whole(None) if read is None else read(getattr(message, kind))
+
+    def _welcome(self, said: pb.Welcome) -> Welcome:
+        return self._whole(_welcome(said))
+
+    def _bookmark(self, said: pb.Position) -> Bookmark:
+        return self._whole(Bookmark(_position(said)))
 
     def _snapshot(self, part: pb.SnapshotPart) -> Snapshot | None:
         self._gather(part.records)
@@ -163,6 +174,10 @@ class FollowReader:
         if part.partial:
             return None
         return self._whole(ClientTokens(part.version, (*self._tokens.values(),)))
+
+    def _secrets(self, said: pb.SecretsChanged) -> SecretsChanged:
+        self._count(len(said.names))
+        return self._whole(SecretsChanged(frozenset(said.names), said.version))
 
     def _count(self, items: int, size: int = 0) -> None:
         self._items += items

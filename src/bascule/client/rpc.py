@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from grpc import aio
 from msgspec import Struct
 
@@ -32,6 +32,7 @@ from bascule.client.followed import (
     ClientTokens,
     FollowReader,
     Said,
+    SecretsChanged,
     TooMuch,
     Welcome,
 )
@@ -74,6 +75,8 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 _ASK_ANEW = frozenset({"store_changed", "compacted", "future_revision"})
 #: Is given all client tokens, and keys by label.
 OnTokens: TypeAlias = Callable[[tuple[ClientToken, ...], Mapping[str, bytes]], object]
+#: Is given the names of secrets that may be others now; ``*`` is all of them.
+OnSecrets: TypeAlias = Callable[[frozenset[str]], object]
 
 
 class NeedsTls(BasculeError):
@@ -141,12 +144,15 @@ class RpcSource(Lifetime):
         self._target = target
         self._access = access
         self._on_tokens = on_tokens
+        #: Is told of secrets that may be others than they were.
+        self.on_secrets: OnSecrets | None = None
         self._bounds = bounds or Bounds()
         self._clock = clock
         self._process = secrets.token_hex(8)
         self._asking = asyncio.Lock()
         self._stream: _Stream | None = None
         self._tokens: ClientTokens | None = None
+        self._secrets_version = ""
         self._has_spoken = False
         #: Who the node is to the registry that it follows; None before it ever did.
         self.welcome: Welcome | None = None
@@ -229,6 +235,7 @@ class RpcSource(Lifetime):
             tokens_version="" if self._tokens is None else self._tokens.version,
             process=self._process,
             version=version("bascule"),
+            secrets_version=self._secrets_version,
         )
         if known is not None:
             request.since_revision = known.revision
@@ -270,6 +277,11 @@ class RpcSource(Lifetime):
     def _hand_on(self, stream: _Stream) -> None:
         """Take over what a stream that is followed says of the node and of tokens."""
         welcome = self.welcome = stream.welcome
+        changed, stream.secrets = stream.secrets, None
+        if changed is not None:
+            self._secrets_version = changed.version
+            if self.on_secrets is not None:
+                self.on_secrets(changed.names)
         if stream.tokens is None:
             return
         self._tokens, stream.tokens = stream.tokens, None
@@ -293,7 +305,16 @@ class RpcSource(Lifetime):
             self._has_spoken = False
 
     async def _say(self, said: pb.ReportRequest) -> None:
-        await self._ask(f"/{SERVICE}/Report", said.SerializeToString())
+        await self.call("Report", said)
+
+    @property
+    def is_followed(self) -> bool:
+        """Say whether a stream of the registry is being read."""
+        return self._stream is not None and self._stream.is_read
+
+    async def call(self, method: str, request: Message) -> bytes:
+        """Call a method of ``NodeService`` that has one answer; return that."""
+        return await self._ask(f"/{SERVICE}/{method}", request.SerializeToString())
 
     async def _ask(self, method: str, request: bytes) -> bytes:
         """Make a call with one answer: beside the stream, or alone where there is none."""
@@ -333,6 +354,7 @@ class _Stream:
         self.welcome = Welcome("", 0.0)
         #: Those that came and were not yet handed on.
         self.tokens: ClientTokens | None = None
+        self.secrets: SecretsChanged | None = None
 
     async def begin(self, request: bytes, metadata: aio.Metadata) -> None:
         """Open it; raise as the registry refuses it."""
@@ -367,6 +389,9 @@ class _Stream:
                 return
             if isinstance(said, ClientTokens):
                 self.tokens = said
+            elif isinstance(said, SecretsChanged):
+                before = frozenset[str]() if self.secrets is None else self.secrets.names
+                self.secrets = SecretsChanged(before | said.names, said.version)
             elif isinstance(said, Snapshot | SnapshotChange | Bookmark):
                 self._move(said.position)
             yield said

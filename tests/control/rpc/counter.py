@@ -19,6 +19,7 @@ from bascule.control.rpc import nodes
 from bascule.control.rpc.guard import RpcGuard
 from bascule.control.rpc.port import RpcPort
 from bascule.control.rpc.registry import NAME, RegistryRpc
+from bascule.control.secrets import Secrets
 from bascule.model.role import ROLES, Role
 from bascule.testing.clock import FakeClock
 from bascule.wire.pb import errors_pb2, node_pb2, registry_pb2
@@ -157,18 +158,25 @@ class Refusal:
 
 @asynccontextmanager
 async def open_counter(
-    store: Store | None = None, *, settings: Settings | None = None, tls: Tls | None = None
+    store: Store | None = None,
+    *,
+    settings: Settings | None = None,
+    tls: Tls | None = None,
+    secrets: Secrets | None = None,
 ) -> AsyncGenerator[RpcCounter, None]:
+    """Open one; secrets are for the records of its registry."""
     clock = FakeClock()
     kept = store or MemoryStore(clock=clock)
     async with open_registry(kept, clock=clock, settings=settings) as service:
         counter = RpcCounter(service, make_tokens(), clock)
+        if secrets is not None:
+            secrets.records = service.snapshot
         for role in ROLES:
             task = "t" if role == "client" else None
             counter.given[role] = (await counter.tokens.mint(role, role, task_id=task)).token
         try:
             async with (
-                nodes.NodeRpc(service, counter.tokens, clock) as node_rpc,
+                nodes.NodeRpc(service, counter.tokens, clock, secrets=secrets) as node_rpc,
                 RpcPort(
                     [RegistryRpc(service).service(), node_rpc.service()], counter.guard, tls=tls
                 ) as port,

@@ -23,7 +23,9 @@ from bascule.control.registry.store import Bookmark, Event
 from bascule.control.rpc.calls import Call, Service, Streaming, Unary
 from bascule.control.rpc.handed_tokens import HandedTokens, KeptTokens
 from bascule.control.rpc.node_streams import NodeStreams
+from bascule.control.rpc.secrets import SecretRpc
 from bascule.control.rpc.told import EncodedSnapshot, change_messages, welcome
+from bascule.control.secrets import Secrets
 from bascule.db.errors import StoreUnavailable
 from bascule.lifetime import Lifetime
 from bascule.model.snapshot import Position
@@ -51,8 +53,16 @@ class _Beginning(Struct, frozen=True):
 class NodeRpc(Lifetime):
     """The methods over one registry and the tokens of its server."""
 
-    def __init__(self, service: RegistryService, tokens: KeptTokens, clock: Clock) -> None:
+    def __init__(
+        self,
+        service: RegistryService,
+        tokens: KeptTokens,
+        clock: Clock,
+        *,
+        secrets: Secrets | None = None,
+    ) -> None:
         self._service = service
+        self._secrets = None if secrets is None else SecretRpc(secrets, service.tick)
         self._clock = clock
         self._reports = Reports(service, clock)
         self._handed = HandedTokens(tokens)
@@ -71,6 +81,9 @@ class NodeRpc(Lifetime):
 
     async def close(self) -> None:
         """Stop that."""
+        if self._secrets is not None:
+            self._secrets.close()
+            self._secrets = None
         for task in self._upkeep:
             task.cancel()
         await asyncio.gather(*self._upkeep, return_exceptions=True)
@@ -80,7 +93,8 @@ class NodeRpc(Lifetime):
         """Return the service, for the port."""
         follow = Streaming("Follow", pb.FollowRequest, "registry:read_secrets", self._follow)
         report = Unary("Report", pb.ReportRequest, "status:write", self._report)
-        return Service(NAME, (follow, report))
+        secrets = () if self._secrets is None else self._secrets.methods()
+        return Service(NAME, (follow, report, *secrets))
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -136,19 +150,30 @@ class NodeRpc(Lifetime):
         with self.streams.open(node, request.process, request.version) as stream:
             async with aclosing(events):
                 yield welcome(node, self._service.bookmark_seconds, self._keys)
-                for part in (*self._tokens_after(version), *beginning.first):
+                first = *self._tokens_after(version), *self._secrets_at(request.secrets_version)
+                version, number = self._handed.version, self._secrets_number
+                for part in (*first, *beginning.first):
                     yield part
-                version = self._handed.version
                 async for event in events:
                     stream.refuse_replaced()
                     await call.refuse_ended((event.revision, event.mark, self._handed.number))
-                    tokens = self._tokens_after(version)
-                    version = self._handed.version
-                    for part in (*tokens, *await self._messages(event, beginning)):
+                    parts = *self._tokens_after(version), *self._secrets_after(number)
+                    version, number = self._handed.version, self._secrets_number
+                    for part in (*parts, *await self._messages(event, beginning)):
                         yield part
 
     def _tokens_after(self, version: str) -> _Messages:
         return () if version == self._handed.version else self._handed.messages
+
+    def _secrets_at(self, version: str) -> _Messages:
+        return () if self._secrets is None else self._secrets.begin(version)
+
+    def _secrets_after(self, number: int) -> _Messages:
+        return () if self._secrets is None else self._secrets.after(number)
+
+    @property
+    def _secrets_number(self) -> int:
+        return 0 if self._secrets is None else self._secrets.number
 
     async def _messages(self, event: Event, beginning: _Beginning) -> _Messages:
         messages = await self._encoded.of(event, beginning.form)
