@@ -94,7 +94,7 @@ async def site(folder: Path) -> AsyncGenerator[Site, None]:
 
 
 @pytest.mark.requirement("registry:grpc:secrets")
-@pytest.mark.requirement("registry:grpc:secrets:told")
+@pytest.mark.requirement("registry:grpc:secrets-told")
 async def test_a_new_value_is_used_without_a_failed_call_and_an_unbound_one_no_more(
     tmp_path: Path,
 ):

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from bascule.app.data_dir import HOMES_FOLDER, NODE_KEY_FILE, published, served_alone
 from bascule.app.doors import Doors, Means, open_doors
-from bascule.app.far_parts import FarApprovals
+from bascule.app.far_parts import FarApprovals, far_secrets, own_ledger
 from bascule.app.instance import asked_by_owner, instance_routes
-from bascule.app.logs import hide, process_log
+from bascule.app.logs import process_log
 from bascule.app.node_own import own_routes, standing_of
 from bascule.app.node_start import Beginner, NodeMemory, Start, prepare
 from bascule.app.serving import Orders, beside, listening
@@ -30,17 +30,16 @@ from bascule.audit.events import AccessRefused
 from bascule.audit.journaled_ledger import JournaledLedger
 from bascule.audit.ledger import MemoryLedger
 from bascule.audit.log_lines import LoggedLedger, say, say_refused
-from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.auth.keys import derived
 from bascule.auth.node_tokens import NodeTokens
+from bascule.client.ledger import RpcLedger
 from bascule.client.rpc import RpcAccess, RpcSource
-from bascule.client.secrets import RpcSecrets
 from bascule.db.private_files import private_key
 from bascule.doors.health import health_of, health_routes
 from bascule.errors import BasculeError
 from bascule.model.snapshot import Snapshot
 from bascule.node.assembly import Bridge
-from bascule.node.far_secrets import FarSecrets
+from bascule.node.ledger_sender import LedgerSender
 from bascule.node.sync.follower import Follower, SyncSettings
 from bascule.node.sync.judging import by_command
 from bascule.outbound.rules import NodeRules
@@ -110,6 +109,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
     doors: Doors
     start: Start
     ledger: JournaledLedger | None
+    sender: LedgerSender | None = None
 
     def standing(self) -> NodeStanding:
         """Return how the node stands."""
@@ -120,6 +120,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
         found = {
             STALE: self.follower.distrust(),
             "ledger_unwritable": self.ledger and self.ledger.trouble,
+            "ledger_refused": self.sender and self.sender.refusal,
             "snapshot_unwritable": self.start.kept.problem,
         }
         return {code: words for code, words in found.items() if words is not None}
@@ -150,15 +151,13 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         source = await enter(RpcSource(order.registry, order.access, on_tokens=memory.take))
-        secrets = FarSecrets(RpcSecrets(source))
-        source.on_secrets = secrets.hear
-        hide(lambda: secrets.known_values)
+        secrets = far_secrets(source)
         beginner = Beginner(source, data, order.wait_seconds)
         start = await beginner.start(order.name, order.access.token)
         stack.push_async_callback(start.kept.close)
         snapshot = await _snapshot(beginner, start, memory)
         root = await asyncio.to_thread(private_key, data / NODE_KEY_FILE, _KEY_BYTES)
-        kept = await enter(_ledger(settings, derived(root, "journal")))
+        kept = await enter(own_ledger(settings, derived(root, "journal")))
         ledger = LoggedLedger(kept or MemoryLedger(limit=0), slow_call_ms=settings.log.slow_call_ms)
         rules = _rules(settings, order)
         bridge = Bridge.open(
@@ -173,12 +172,8 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
         )
         bridge.metrics.ledger = kept
         tokens.standing = lambda person: admitted(bridge.snapshot, None, person)
-        means = Means(
-            rules=rules,
-            secrets=secrets,
-            module_key=derived(root, "wasm-cache"),
-            records=lambda: bridge.snapshot,
-        )
+        key = derived(root, "wasm-cache")
+        means = Means(rules=rules, secrets=secrets, module_key=key, records=lambda: bridge.snapshot)
         doors = await enter(open_doors(settings, bridge, tokens, means))
         rhythm = SyncSettings(max_stale=settings.node.max_stale)
         follower = Follower(source, bridge, settings=rhythm, remedy=by_command)
@@ -188,12 +183,11 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
         memory.follow(follower, start.kept)
         for users in (bridge, doors.backends):
             stack.callback(secrets.subscribe(users.renew_secret))
-        await enter(beside(follower.run(), doors.sessions.keep_clean(), secrets.run()))
+        sender = None if kept is None else LedgerSender(kept, RpcLedger(source))
+        sending = [] if sender is None else [sender.run()]
+        await enter(beside(follower.run(), doors.sessions.keep_clean(), secrets.run(), *sending))
         await enter(_last_words(source))
-        if start.known is None:
-            await beginner.first_tokens(memory, follower)
-        elif start.away is None:
-            await _settled(memory)
+        await _first_word(beginner, start, memory, follower)
         yield NodeParts(
             name=start.node,
             registry=order.registry,
@@ -204,6 +198,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
             doors=doors,
             start=start,
             ledger=kept,
+            sender=sender,
         )
 
 
@@ -215,28 +210,21 @@ async def _snapshot(beginner: Beginner, start: Start, memory: NodeMemory) -> Sna
     return start.known.snapshot
 
 
-async def _settled(memory: NodeMemory) -> None:
-    """Give the control plane a moment to say what has changed since."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_SETTLE_SECONDS):
-            await memory.settled.wait()
+async def _first_word(
+    beginner: Beginner, start: Start, memory: NodeMemory, follower: Follower
+) -> None:
+    """Wait for what a node cannot serve without, or a moment for what has changed since."""
+    if start.known is None:
+        await beginner.first_tokens(memory, follower)
+    elif start.away is None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLE_SECONDS):
+                await memory.settled.wait()
 
 
 def _rules(settings: Settings, order: NodeOrder) -> NodeRules:
     rules = settings.rules()
     return replace(rules, private=(*rules.private, *order.private))
-
-
-@asynccontextmanager
-async def _ledger(settings: Settings, key: bytes) -> AsyncGenerator[JournaledLedger | None, None]:
-    if not settings.ledger.enabled:
-        yield None
-        return
-    kept = await SqliteLedger(Path(settings.data_dir), key=key, settings=settings.ledger).open()
-    try:
-        yield kept
-    finally:
-        await kept.close()
 
 
 @asynccontextmanager

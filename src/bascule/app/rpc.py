@@ -61,6 +61,7 @@ async def _port(server: ServerSettings, plane: ControlPlane) -> AsyncGenerator[R
     if find_spec("grpc_reflection") is None:
         raise CannotServe(_MISSING)
     from bascule.control.rpc.guard import RpcGuard  # noqa: PLC0415 - with grpc
+    from bascule.control.rpc.ledgers import LedgerRpc  # noqa: PLC0415 - with protobuf
     from bascule.control.rpc.nodes import NodeRpc  # noqa: PLC0415 - with protobuf
     from bascule.control.rpc.port import RpcPort  # noqa: PLC0415 - with grpc
     from bascule.control.rpc.registry import RegistryRpc  # noqa: PLC0415 - with protobuf
@@ -69,7 +70,14 @@ async def _port(server: ServerSettings, plane: ControlPlane) -> AsyncGenerator[R
     guard = RpcGuard(stores.tokens, SYSTEM_CLOCK, plane.turned_away)
     beside = server.port + 1 if server.port else 0
     number = beside if server.grpc_port is None else server.grpc_port
-    node_rpc = NodeRpc(stores.service, stores.tokens, SYSTEM_CLOCK, secrets=stores.secrets)
+    note = None if stores.ledger is None else stores.ledger.note
+    node_rpc = NodeRpc(
+        stores.service,
+        stores.tokens,
+        SYSTEM_CLOCK,
+        secrets=stores.secrets,
+        ledgers=LedgerRpc(stores.kept, SYSTEM_CLOCK, note),
+    )
     async with node_rpc as nodes:
         services = [RegistryRpc(stores.service).service(), nodes.service()]
         async with RpcPort(services, guard, server.host, number, tls=_tls(server)) as port:

@@ -21,6 +21,7 @@ from bascule.audit.events import (
     EndedCall,
     GuestEnded,
     LeavingCall,
+    NodeLedger,
     PolicyLoosened,
     SecretChanged,
     SessionOpened,
@@ -151,6 +152,13 @@ class LoggedLedger:
         self._inner.settle()
 
 
+_SENT = {
+    "began": "are sent from now on",
+    "gap": "are sent with a gap",
+    "refused": "are refused",
+}
+
+
 def _deed(act: Act) -> str:
     match act:
         case TokenMade():
@@ -163,6 +171,8 @@ def _deed(act: Act) -> str:
             return f"{act.kind} {act.id} allows more"
         case StoreAnnounced():
             return f"this registry replaces store {act.succeeds}"
+        case NodeLedger():
+            return f"rows of ledger {act.ledger} {_SENT[act.action]}"
 
 
 def _level(status: CallStatus) -> int:

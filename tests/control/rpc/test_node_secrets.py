@@ -105,7 +105,7 @@ async def test_a_node_is_told_why_it_is_not_given_a_secret(vault: Vault):
     assert acts(vault.ledger) == before
 
 
-@pytest.mark.requirement("registry:grpc:secrets:record")
+@pytest.mark.requirement("registry:grpc:secrets-record")
 async def test_a_binding_is_judged_by_the_record_of_the_registry_whatever_a_node_says(
     vault: Vault,
 ):
@@ -145,7 +145,7 @@ async def test_a_node_is_given_nothing_for_what_it_does_not_serve(vault: Vault):
 # --- telling
 
 
-@pytest.mark.requirement("registry:grpc:secrets:told")
+@pytest.mark.requirement("registry:grpc:secrets-told")
 async def test_a_stream_says_which_secrets_have_changed(vault: Vault):
     use = await vault.put()
     stream = vault.counter.follow()
@@ -161,7 +161,7 @@ async def test_a_stream_says_which_secrets_have_changed(vault: Vault):
     assert VALUE.encode() not in later.SerializeToString()
 
 
-@pytest.mark.requirement("registry:grpc:secrets:told")
+@pytest.mark.requirement("registry:grpc:secrets-told")
 async def test_a_stream_begins_with_what_changed_since_the_version_at_hand(vault: Vault):
     await vault.put()
     await vault.secrets.set("token", VALUE, by=BY)
@@ -188,7 +188,7 @@ async def test_many_changes_at_once_are_told_as_all(vault: Vault, monkeypatch: p
     rpc.close()
 
 
-@pytest.mark.requirement("registry:grpc:secrets:told")
+@pytest.mark.requirement("registry:grpc:secrets-told")
 async def test_what_one_replica_changes_is_told_at_another(tmp_path: Path):
     async with database() as dsn:
         shared = Shared(dsn)

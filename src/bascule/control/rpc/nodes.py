@@ -22,6 +22,7 @@ from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Bookmark, Event
 from bascule.control.rpc.calls import Call, Service, Streaming, Unary
 from bascule.control.rpc.handed_tokens import HandedTokens, KeptTokens
+from bascule.control.rpc.ledgers import LedgerRpc
 from bascule.control.rpc.node_streams import NodeStreams
 from bascule.control.rpc.secrets import SecretRpc
 from bascule.control.rpc.told import EncodedSnapshot, change_messages, welcome
@@ -60,9 +61,11 @@ class NodeRpc(Lifetime):
         clock: Clock,
         *,
         secrets: Secrets | None = None,
+        ledgers: LedgerRpc | None = None,
     ) -> None:
         self._service = service
         self._secrets = None if secrets is None else SecretRpc(secrets, service.tick)
+        self._ledgers = ledgers
         self._clock = clock
         self._reports = Reports(service, clock)
         self._handed = HandedTokens(tokens)
@@ -93,8 +96,8 @@ class NodeRpc(Lifetime):
         """Return the service, for the port."""
         follow = Streaming("Follow", pb.FollowRequest, "registry:read_secrets", self._follow)
         report = Unary("Report", pb.ReportRequest, "status:write", self._report)
-        secrets = () if self._secrets is None else self._secrets.methods()
-        return Service(NAME, (follow, report, *secrets))
+        parts = filter(None, (self._secrets, self._ledgers))
+        return Service(NAME, (follow, report, *(one for part in parts for one in part.methods())))
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:

@@ -511,9 +511,11 @@ class LedgerRow(_message.Message):
     def __init__(self, number: _Optional[int] = ..., journal: _Optional[int] = ..., place: _Optional[int] = ..., event: _Optional[bytes] = ..., hash: _Optional[bytes] = ...) -> None: ...
 
 class AppendResponse(_message.Message):
-    __slots__ = ("number", "hash")
+    __slots__ = ("number", "hash", "anchored")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     HASH_FIELD_NUMBER: _ClassVar[int]
+    ANCHORED_FIELD_NUMBER: _ClassVar[int]
     number: int
     hash: bytes
-    def __init__(self, number: _Optional[int] = ..., hash: _Optional[bytes] = ...) -> None: ...
+    anchored: int
+    def __init__(self, number: _Optional[int] = ..., hash: _Optional[bytes] = ..., anchored: _Optional[int] = ...) -> None: ...
