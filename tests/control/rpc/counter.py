@@ -17,6 +17,7 @@ from bascule.control.registry.service import RegistryService, Settings, open_reg
 from bascule.control.registry.store import Store
 from bascule.control.rpc import nodes
 from bascule.control.rpc.guard import RpcGuard
+from bascule.control.rpc.ledgers import LedgerRpc
 from bascule.control.rpc.port import RpcPort
 from bascule.control.rpc.registry import NAME, RegistryRpc
 from bascule.control.secrets import Secrets
@@ -163,6 +164,7 @@ async def open_counter(
     settings: Settings | None = None,
     tls: Tls | None = None,
     secrets: Secrets | None = None,
+    ledgers: LedgerRpc | None = None,
 ) -> AsyncGenerator[RpcCounter, None]:
     """Open one; secrets are for the records of its registry."""
     clock = FakeClock()
@@ -176,7 +178,9 @@ async def open_counter(
             counter.given[role] = (await counter.tokens.mint(role, role, task_id=task)).token
         try:
             async with (
-                nodes.NodeRpc(service, counter.tokens, clock, secrets=secrets) as node_rpc,
+                nodes.NodeRpc(
+                    service, counter.tokens, clock, secrets=secrets, ledgers=ledgers
+                ) as node_rpc,
                 RpcPort(
                     [RegistryRpc(service).service(), node_rpc.service()], counter.guard, tls=tls
                 ) as port,
