@@ -68,7 +68,7 @@ async def shared(
         try:
             await postgres.migrate("ledger", FORMS)
             tables = SharedTables(1)
-            query = "INSERT INTO ledger_chains (id, node, base_hash) VALUES ('led-1', '', $1)"
+            query = "INSERT INTO ledger_chains (id, node, base_hash) VALUES ('led-1', 'one', $1)"
             await postgres.statement(query, bytes(32))
             await rewrite(postgres, tables, events, live)
             yield postgres, tables

@@ -110,7 +110,8 @@ class Tables:
     meta = "meta"
     #: The column of events with the number that a row has in its chain, and the same of ``e``.
     number = number_of = "number"
-    #: Which rows of these tables are the chain's, and the id and node of an event's chain.
+    #: Which rows of these tables are the chain's, and the id of an event's chain and the
+    #: node that sends it.
     mine = "true"
     chain = "''"
     node = "NULL"

@@ -64,7 +64,7 @@ class Words:
         self.entry = f"SELECT e.number, e.timestamp, {self.status}, e.event, e.body, {tables.node}"
         self.row = (
             f"SELECT e.number, {tables.number_of}, e.journal, e.place, e.body, e.hash, "
-            f"{tables.chain}, {_sender(tables)}"
+            f"{tables.chain}, coalesce({tables.node}, '')"
         )
         #: What is not shown where no intents are asked for: those of calls that have an entry
         #: already; and for who follows, of those that will have one.
@@ -110,14 +110,6 @@ class Words:
         if event != "call":
             return "e.event = :event"
         return f"(e.event = :event OR (e.event = 'call_intent' AND NOT ({self._ended_intent})))"
-
-
-def _sender(tables: Tables) -> str:
-    """Return the node that sent a row; nothing for the rows of one's own."""
-    if tables.chains is None:
-        return "''"
-    found = f"SELECT c.node FROM {tables.chains} c WHERE c.number = e.chain AND {tables.received}"  # noqa: S608 - constants
-    return f"coalesce(({found}), '')"
 
 
 def _live(tables: Tables, journal: str) -> str:

@@ -107,7 +107,7 @@ class SharedTables(Tables):
     chains = "ledger_chains"
     received = "c.received"
     heard = "c.seen_at > now() - interval '15 minutes'"
-    node = "(SELECT nullif(c.node, '') FROM ledger_chains c WHERE c.number = e.chain)"
+    node = "(SELECT c.node FROM ledger_chains c WHERE c.number = e.chain AND c.received)"
     chain = "(SELECT c.id FROM ledger_chains c WHERE c.number = e.chain)"
     leading = ("number", "chain", "link")
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bascule.audit.chain import Row
 from bascule.audit.ledger_file import hash_of, tip
@@ -118,13 +119,22 @@ class LedgerSender:
                 return  # it has all of it, and says no more: nothing is sent in circles
 
     async def _append(self, sent: SentRows) -> None:
-        async with asyncio.timeout(self._settings.answer_seconds):
-            reached = await self._port.append(sent)
-        await self._ledger.database.read(partial(self._refuse_other, reached=reached))
+        reached = await self._answer(sent)
+        try:
+            await self._ledger.database.read(partial(self._refuse_other, reached=reached))
+        except OtherRows:
+            latest = await self._ledger.database.read(self._latest)
+            if latest is not None:
+                await self._answer(latest)  # so that it is seen there too
+            raise
         self._reached = reached
         self._ledger.awaited = reached.number
         if sent.anchors:
             self._last_line = sent.anchors[-1]
+
+    async def _answer(self, sent: SentRows) -> Reached:
+        async with asyncio.timeout(self._settings.answer_seconds):
+            return await self._port.append(sent)
 
     async def _wait(self) -> None:
         """Wait for rows, and gather some; a quiet node says now and then that it lives."""
@@ -163,24 +173,26 @@ class LedgerSender:
 
     def _next(self, statements: Statements, reached: Reached) -> SentRows | None:
         """Return what comes after what the control plane has; None where that is all."""
-        tables = self._ledger.tables
-        base, digest = tables.base(statements)
-        after = max(reached.number, base)
-        rows = list(self._rows(statements, after))
-        last = rows[-1].number if rows else after
-        anchors = list(self._anchors(statements, reached, last))
+        after = max(reached.number, self._ledger.tables.base(statements)[0])
+        rows = self._rows(statements, after)
+        anchors = self._anchors(statements, reached, rows[-1].number if rows else after)
         if not rows and not anchors:
             return None
-        before = hash_of(statements, after, tables) or digest
-        asked = self._nothing(statements)
-        return SentRows(
-            node="",
-            ledger=asked.ledger,
-            process=asked.process,
-            before=before,
-            rows=rows,
-            anchors=anchors,
-        )
+        return replace(self._after(statements, after), rows=rows, anchors=anchors)
+
+    def _latest(self, statements: Statements) -> SentRows | None:
+        """Return the last rows, whatever the control plane has; None where there are none."""
+        tables = self._ledger.tables
+        base, last = tables.base(statements)[0], tip(statements, tables)[0]
+        after = max(base, last - MOST_ROWS)
+        rows = self._rows(statements, after)
+        return replace(self._after(statements, after), rows=rows) if rows else None
+
+    def _after(self, statements: Statements, number: int) -> SentRows:
+        """Return what is said before the rows after one."""
+        tables = self._ledger.tables
+        before = hash_of(statements, number, tables) or tables.base(statements)[1]
+        return replace(self._nothing(statements), before=before)
 
     def _rows(self, statements: Statements, after: int) -> list[Row]:
         tables = self._ledger.tables
