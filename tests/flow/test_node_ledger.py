@@ -67,6 +67,29 @@ async def test_calls_of_a_node_reach_the_control_plane_also_those_made_while_it_
         assert (code, "notes/list_notes at east" in out) == (0, True)
 
 
+@pytest.mark.requirement("audit:ledger:sent")
+async def test_what_a_killed_node_wrote_is_sent_at_its_next_start(tmp_path: Path):
+    data = tmp_path / "node"
+    async with AsyncExitStack() as stack:
+        served, token, client = await stack.enter_async_context(filled(tmp_path / "plane"))
+        async with node(data, served.grpc, token) as up:
+            assert await lists_notes(up, client)
+            served.up.process.kill()
+            await served.up.process.wait()
+            assert await lists_notes(up, client)
+            up.process.kill()
+            await up.process.wait()
+        port = served.grpc.rpartition(":")[2]
+        served = await stack.enter_async_context(plane(served.up.data, "--grpc-port", port))
+        async with node(data, served.grpc, token):
+
+            async def has_both() -> bool:
+                return len(await calls_of(served)) == 2
+
+            await until(has_both)
+        await verifies(served.up.data)
+
+
 @pytest.mark.requirement("registry:grpc:ledger-tampering")
 async def test_a_node_whose_ledger_was_put_back_is_refused_and_says_so(tmp_path: Path):
     data = tmp_path / "node"

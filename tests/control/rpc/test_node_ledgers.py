@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from bascule.audit.findings import Verification
 from bascule.audit.journaled_ledger import JournaledLedger
 from bascule.audit.ledger_file import tip
 from bascule.audit.ledger_settings import LedgerSettings
-from bascule.audit.received import MAX_EVENT_BYTES, MOST_ROWS
+from bascule.audit.received import MAX_EVENT_BYTES, MOST_ROWS, SentRows, receive
 from bascule.audit.retention import Limits, cut, cut_received
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.client.ledger import RpcLedger
@@ -375,3 +376,30 @@ async def test_nothing_is_cut_that_the_control_plane_does_not_have(site: Site, t
         assert await other.database.write(lambda s: work(s, limits, now))
     finally:
         await other.close()
+
+
+@pytest.mark.requirement("registry:grpc:ledger")
+async def test_a_node_goes_on_at_another_replica(tmp_path: Path):
+    rows = chain(EVENT, EVENT, EVENT)
+    async with ledgers_of("postgres") as ledgers:
+        opened: list[JournaledLedger] = []
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+            opened.append(await ledgers.open(tmp_path / name))
+        one, other = opened
+        try:
+            for number, plane in enumerate((one, other, one)):
+                before = rows[number - 1].hash if number else GENESIS
+                sent = SentRows(
+                    node="node", ledger="led-9", before=before, rows=rows[number : number + 1]
+                )
+                work = partial(receive, own=plane.tables, sent=sent, now=5.0)
+                assert (await plane.database.write(work)).reached.number == number + 1
+                await plane.note(made(number))
+            for plane in opened:
+                await plane.checkpoint()
+            found = await asyncio.to_thread(other.verify, lambda _: None)
+            assert (found.problems, found.rows) == ((), 3 + 3)
+        finally:
+            for plane in opened:
+                await plane.close()
