@@ -1,7 +1,6 @@
 """What a node has of its control plane, and what of its own instead.
 
-Secrets are given from there. Approvals are not asked for there: whatever needs one fails, and says
-why. The ledger is the node's own, and is sent there.
+Secrets are given from there. The ledger is the node's own, and is sent there.
 """
 
 from __future__ import annotations
@@ -9,37 +8,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NoReturn
 
 from bascule.app.logs import hide
 from bascule.app.settings import Settings
-from bascule.audit.approval_steps import ApprovalRefused
-from bascule.audit.events import LeavingCall
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.client.rpc import RpcSource
 from bascule.client.secrets import RpcSecrets
-from bascule.model.approval import ApprovalRequest, Approved, Denied, ExactCall, OnWaiting
 from bascule.node.far_secrets import FarSecrets
-
-_NOBODY = (
-    "approvals are asked and claimed at the control plane, which a node of its own process cannot "
-    "do yet; call it where both are one process (bascule up)"
-)
-
-
-class FarApprovals:
-    """Refuses every call that needs approval."""
-
-    async def ask(
-        self, request: ApprovalRequest, wait: float | None, told: OnWaiting | None = None
-    ) -> Denied:
-        """Say no."""
-        del request, wait, told
-        return Denied(_NOBODY)
-
-    async def claim(self, approved: Approved, call: ExactCall, leaving: LeavingCall) -> NoReturn:
-        """Refuse: nothing was approved here."""
-        raise ApprovalRefused("mcp_approval_denied", _NOBODY)
 
 
 def far_secrets(source: RpcSource) -> FarSecrets:

@@ -36,7 +36,9 @@ class RpcLedger:
             journal=sent.process,
         )
         try:
-            found = pb.AppendResponse.FromString(await self._source.call("Append", said))
+            found = pb.AppendResponse.FromString(
+                await self._source.ask("Append", said.SerializeToString())
+            )
         except DecodeError:
             raise Unreachable("the control plane's answer cannot be read") from None
         return Reached(found.number, found.hash, found.anchored)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 from grpc import aio
 from msgspec import Struct
 
@@ -35,9 +35,11 @@ from bascule.client.followed import (
     SecretsChanged,
     TooMuch,
     Welcome,
+    WorkOrder,
 )
 from bascule.client.http import ApiError, Unreachable
-from bascule.client.snapshots import Report, refuse_parted, words_of
+from bascule.client.rpc_failures import errors_of
+from bascule.client.snapshots import Report, refuse_parted, shortened, words_of
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError
 from bascule.lifetime import Lifetime
@@ -48,7 +50,6 @@ from bascule.wire.api.nodes import MAX_SERVERS
 from bascule.wire.pb import node_pb2 as pb
 from bascule.wire.pb import registry_pb2
 from bascule.wire.protobuf import struct_message
-from bascule.wire.rpc_errors import DETAILS, code_in
 
 SERVICE = "bascule.registry.v1.NodeService"
 #: The smallest answer that has the newest position.
@@ -77,6 +78,7 @@ _ASK_ANEW = frozenset({"store_changed", "compacted", "future_revision"})
 OnTokens: TypeAlias = Callable[[tuple[ClientToken, ...], Mapping[str, bytes]], object]
 #: Is given the names of secrets that may be others now; ``*`` is all of them.
 OnSecrets: TypeAlias = Callable[[frozenset[str]], object]
+OnWork: TypeAlias = Callable[[WorkOrder | None], object]
 
 
 class NeedsTls(BasculeError):
@@ -154,6 +156,10 @@ class RpcSource(Lifetime):
         self._tokens: ClientTokens | None = None
         self._secrets_version = ""
         self._has_spoken = False
+        #: Is told what to do, of streams that are followed, and None when one ends.
+        self.on_work: OnWork | None = None
+        #: What the registry had the last time that it did not know where this node is.
+        self._replaced: Snapshot | None = None
         #: Who the node is to the registry that it follows; None before it ever did.
         self.welcome: Welcome | None = None
 
@@ -185,7 +191,7 @@ class RpcSource(Lifetime):
     async def _newest(self, known: Snapshot | None) -> Snapshot:
         stream = self._stream
         if known is not None and stream is not None and stream.is_at(known.position):
-            head = await self._head()
+            head, _ = await self._head()
             if await stream.reaches(head):
                 return known  # or what was said meanwhile
         if known is None or not known.store_id:
@@ -198,9 +204,20 @@ class RpcSource(Lifetime):
             if error.code not in _ASK_ANEW:
                 raise
             refusal = error.code
-        found = await self._begun(None)
+        found = await self._replacement()
         if refusal == "store_changed":
             refuse_parted(known.position, found.position)
+        return found
+
+    async def _replacement(self) -> Snapshot:
+        """Return all of a registry that does not know where this node is: once while it stays so.
+
+        It may be doubted, and asked for again and again by thousands.
+        """
+        had = self._replaced
+        if had is not None and await self._head() == (had.position, had.predecessor):
+            return had
+        self._replaced = found = await self._begun(None)
         return found
 
     async def watch(self, since: Snapshot) -> AsyncGenerator[SnapshotChange, None]:
@@ -209,16 +226,17 @@ class RpcSource(Lifetime):
             stream = self._stream
             if stream is None or stream.is_read or not stream.is_at(since.position):
                 stream = await self._open(since)
-            stream.is_read = True
+            stream.is_read, self._replaced = True, None
         return self._changes(stream)
 
-    async def _head(self) -> Position:
-        """Ask for the newest position."""
+    async def _head(self) -> tuple[Position, str]:
+        """Ask for the newest position, and for the store that this one replaced."""
         try:
-            found = registry_pb2.GetPlatformResponse.FromString(await self._ask(HEAD, b""))
+            answer = await self._ask(HEAD, b"", ANSWER_SECONDS)
+            found = registry_pb2.GetPlatformResponse.FromString(answer)
         except DecodeError:
             raise Unreachable(f"{self._target}: an answer that cannot be read") from None
-        return Position(found.store_id, found.revision, found.mark)
+        return Position(found.store_id, found.revision, found.mark), found.predecessor
 
     async def _begun(self, known: Snapshot | None) -> Snapshot:
         """Open a stream after a snapshot, or from the beginning; return where it leads to."""
@@ -264,10 +282,17 @@ class RpcSource(Lifetime):
                     elif isinstance(said, Bookmark):
                         at = said.position
                         yield SnapshotChange(at.store_id, at.revision, mark=at.mark)
+                    elif isinstance(said, WorkOrder):
+                        self._order(said)
                     else:
                         self._hand_on(stream)
         finally:
+            self._order(None)
             await self._give_up(stream)
+
+    def _order(self, order: WorkOrder | None) -> None:
+        if self.on_work is not None:
+            self.on_work(order)
 
     async def _give_up(self, stream: _Stream) -> None:
         if self._stream is stream:
@@ -294,7 +319,12 @@ class RpcSource(Lifetime):
         """Tell the registry how the node is."""
         words = map(words_of, report.servers[:MAX_SERVERS])
         servers = [struct_message(pb.ServerStatus, one) for one in words]
-        said = pb.ReportRequest(state=report.state, revision=report.revision, servers=servers)
+        said = pb.ReportRequest(
+            state=report.state,
+            reason=shortened(report.reason) or "",
+            revision=report.revision,
+            servers=servers,
+        )
         self._has_spoken = True  # also where only the answer is lost
         await self._say(said)
 
@@ -305,28 +335,31 @@ class RpcSource(Lifetime):
             self._has_spoken = False
 
     async def _say(self, said: pb.ReportRequest) -> None:
-        await self.call("Report", said)
+        await self.ask("Report", said.SerializeToString())
 
     @property
     def is_followed(self) -> bool:
         """Say whether a stream of the registry is being read."""
         return self._stream is not None and self._stream.is_read
 
-    async def call(self, method: str, request: Message) -> bytes:
-        """Call a method of ``NodeService`` that has one answer; return that."""
-        return await self._ask(f"/{SERVICE}/{method}", request.SerializeToString())
+    async def ask(self, method: str, request: bytes, seconds: float = ANSWER_SECONDS) -> bytes:
+        """Call a method of the service that has one answer.
 
-    async def _ask(self, method: str, request: bytes) -> bytes:
-        """Make a call with one answer: beside the stream, or alone where there is none."""
+        Raise Unreachable where none comes within so many seconds, ApiError where it is refused.
+        """
+        return await self._ask(f"/{SERVICE}/{method}", request, seconds)
+
+    async def _ask(self, method: str, request: bytes, seconds: float) -> bytes:
+        """Make a call: beside the stream, or alone where there is none."""
         if self._stream is not None:
-            return await self._answer(self._stream.channel, method, request)
+            return await self._answer(self._stream.channel, method, request, seconds)
         async with self._access.channel(self._target) as channel:
-            return await self._answer(channel, method, request)
+            return await self._answer(channel, method, request, seconds)
 
-    async def _answer(self, channel: Any, method: str, request: bytes) -> bytes:
-        with _errors(self._target):
+    async def _answer(self, channel: Any, method: str, request: bytes, seconds: float) -> bytes:
+        with errors_of(self._target):
             call = channel.unary_unary(method)
-            return await call(request, metadata=self._metadata, timeout=ANSWER_SECONDS)
+            return await call(request, metadata=self._metadata, timeout=seconds)
 
     @property
     def _metadata(self) -> aio.Metadata:
@@ -430,7 +463,7 @@ class _Stream:
     async def _next(self) -> Said | None:
         """Return the next whole thing that is said; None at the end."""
         while True:
-            with _errors(self._target):
+            with errors_of(self._target):
                 data = await self._call.read()
             if not isinstance(data, bytes):  # grpc's mark of the end
                 return None
@@ -442,35 +475,3 @@ class _Stream:
                 self.welcome = said
             if said is not None:
                 return said
-
-
-@contextmanager
-def _errors(target: str) -> Generator[None, None, None]:
-    """Raise in our terms what ends a call."""
-    try:
-        yield
-    except aio.AioRpcError as error:
-        raise _error(target, error) from error
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        # grpc's word for a call whose connection was closed here.
-        raise Unreachable(f"{target}: the connection was given up") from None
-
-
-def _error(target: str, error: aio.AioRpcError) -> BasculeError:
-    """Return how a call ended, in our terms."""
-    words = error.details() or error.code().name
-    trailer = dict(error.trailing_metadata() or ()).get(DETAILS)
-    code = code_in(trailer) if isinstance(trailer, bytes) else None
-    if error.code() is grpc.StatusCode.UNAUTHENTICATED:
-        refused = f"{target}: the registry refuses the token of this node: {words}"
-        return ApiError(0, code or "unauthenticated", refused)
-    if code is not None:
-        return ApiError(0, code, f"{target}: {words}")
-    if error.code() is grpc.StatusCode.UNAVAILABLE:
-        return Unreachable(f"{target}: the registry cannot be reached: {words}")
-    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return TooMuch(f"{target}: the registry sends more than this node takes: {words}")
-    return Unreachable(f"{target}: {error.code().name}: {words}")

@@ -33,7 +33,7 @@ class RpcSecrets:
         asked = pb.ResolveSecretRequest(name=name, kind=use.kind, id=use.id, digest=use.digest)
         try:
             return pb.ResolveSecretResponse.FromString(
-                await self._source.call("ResolveSecret", asked)
+                await self._source.ask("ResolveSecret", asked.SerializeToString())
             ).value
         except DecodeError:
             raise Unreachable("the control plane's answer cannot be read") from None

@@ -11,16 +11,22 @@ import grpc
 from grpc import aio
 
 from bascule.asgi.serve import Tls
+from bascule.audit.approvals import Approvals
 from bascule.audit.events import AccessRefused
 from bascule.auth.tokens import Tokens
 from bascule.control.registry.service import RegistryService, Settings, open_registry
 from bascule.control.registry.store import Store
 from bascule.control.rpc import nodes
+from bascule.control.rpc.askers import Askers
+from bascule.control.rpc.calls import Unary
 from bascule.control.rpc.guard import RpcGuard
 from bascule.control.rpc.ledgers import LedgerRpc
+from bascule.control.rpc.node_approvals import NodeApprovals
 from bascule.control.rpc.port import RpcPort
 from bascule.control.rpc.registry import NAME, RegistryRpc
 from bascule.control.secrets import Secrets
+from bascule.control.work.channel import WorkChannel
+from bascule.control.work.rows import LocalRows
 from bascule.model.role import ROLES, Role
 from bascule.testing.clock import FakeClock
 from bascule.wire.pb import errors_pb2, node_pb2, registry_pb2
@@ -42,6 +48,7 @@ class RpcCounter:
         self.guard = RpcGuard(tokens, clock, self.turned_away.append)
         self.channel: aio.Channel | None = None
         self.nodes: nodes.NodeRpc
+        self.works: WorkChannel
         self._connections: list[aio.Channel] = []
         self._watched: list[Watched] = []
         self.port = 0
@@ -165,6 +172,7 @@ async def open_counter(
     tls: Tls | None = None,
     secrets: Secrets | None = None,
     ledgers: LedgerRpc | None = None,
+    approvals: Approvals | None = None,
 ) -> AsyncGenerator[RpcCounter, None]:
     """Open one; secrets are for the records of its registry."""
     clock = FakeClock()
@@ -177,12 +185,21 @@ async def open_counter(
             task = "t" if role == "client" else None
             counter.given[role] = (await counter.tokens.mint(role, role, task_id=task)).token
         try:
+            further: tuple[Unary[Any], ...] = ()
+            if approvals is not None:
+                askers = Askers(counter.tokens, clock)
+                further = NodeApprovals(approvals, service, askers, clock).methods()
+            if ledgers is not None:
+                further += ledgers.methods()
             async with (
+                WorkChannel(LocalRows(clock), service, clock) as counter.works,
                 nodes.NodeRpc(
-                    service, counter.tokens, clock, secrets=secrets, ledgers=ledgers
+                    service, counter.tokens, clock, counter.works, secrets=secrets
                 ) as node_rpc,
                 RpcPort(
-                    [RegistryRpc(service).service(), node_rpc.service()], counter.guard, tls=tls
+                    [RegistryRpc(service).service(), node_rpc.service(*further)],
+                    counter.guard,
+                    tls=tls,
                 ) as port,
             ):
                 counter.nodes, counter.port = node_rpc, port.port
