@@ -47,7 +47,7 @@ from bascule.node.sync.follower import Follower, SyncSettings
 from bascule.node.sync.judging import by_command
 from bascule.outbound.rules import NodeRules
 from bascule.policy.compose import admitted
-from bascule.wire.api.health import STALE, Health
+from bascule.wire.api.health import NODE_REFUSED, STALE, Health
 from bascule.wire.api.nodes import NodeStanding
 
 _KEY_BYTES = 32
@@ -121,12 +121,13 @@ class NodeParts(Struct, frozen=True, kw_only=True):
 
     def standing(self) -> NodeStanding:
         """Return how the node stands."""
-        return standing_of(self.name, self.registry, self.follower, self.doors.bridge)
+        return standing_of(self.name, self.registry, self.source, self.follower, self.doors.bridge)
 
     def troubles(self) -> dict[str, str]:
         """Say what is wrong besides following, by code."""
+        distrust = self.follower.distrust()
         found = {
-            STALE: self.follower.distrust(),
+            STALE if distrust is None else distrust.reason: distrust and distrust.words,
             "ledger_unwritable": self.ledger and self.ledger.trouble,
             "ledger_refused": self.sender and self.sender.refusal,
             "snapshot_unwritable": self.start.kept.problem,
@@ -147,7 +148,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
     def unready(self) -> str | None:
         """Say why another node should be asked, if so: one without its control plane serves on."""
         found = self.troubles()
-        return found.get(STALE) or found.get("ledger_unwritable")
+        return found.get(STALE) or found.get(NODE_REFUSED) or found.get("ledger_unwritable")
 
 
 @asynccontextmanager
@@ -184,10 +185,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
         key = derived(root, "wasm-cache")
         means = Means(rules=rules, secrets=secrets, module_key=key, records=lambda: bridge.snapshot)
         doors = await enter(open_doors(settings, bridge, tokens, means))
-        follower = Follower(source, bridge, settings=rhythm_of(settings), remedy=by_command)
-        bridge.distrust = follower.distrust
-        if start.known is not None:
-            follower.confirmed_at, follower.problem = start.known.confirmed_at, start.away
+        follower = _follower(settings, source, bridge, start)
         memory.follow(follower, start.kept)
         for users in (bridge, doors.backends):
             stack.callback(secrets.subscribe(users.renew_secret))
@@ -233,6 +231,15 @@ async def _first_word(
                 await memory.settled.wait()
 
 
+def _follower(settings: Settings, source: RpcSource, bridge: Bridge, start: Start) -> Follower:
+    """Return what follows the control plane; it knows what the node starts from."""
+    follower = Follower(source, bridge, settings=rhythm_of(settings), remedy=by_command)
+    bridge.distrust = follower.distrust
+    if start.known is not None:
+        follower.confirmed_at, follower.problem = start.known.confirmed_at, start.away
+    return follower
+
+
 def rhythm_of(settings: Settings) -> SyncSettings:
     """Return the rhythm in which a node follows."""
     return SyncSettings(max_stale=settings.node.max_stale, report_seconds=_REPORT_SECONDS)
@@ -240,7 +247,7 @@ def rhythm_of(settings: Settings) -> SyncSettings:
 
 def _rules(settings: Settings, order: NodeOrder) -> NodeRules:
     rules = settings.rules()
-    return replace(rules, private=(*rules.private, *order.private))
+    return replace(rules, private=(*rules.private, *order.private), closed_to_others=True)
 
 
 @asynccontextmanager

@@ -21,6 +21,7 @@ from bascule.audit.events import (
     EndedCall,
     GuestEnded,
     LeavingCall,
+    NodeAssigned,
     NodeLedger,
     PolicyLoosened,
     SecretChanged,
@@ -33,6 +34,7 @@ from bascule.audit.events import (
 )
 from bascule.audit.ledger import Ledger
 from bascule.model.approval import Approval
+from bascule.model.assignment import Assignment
 from bascule.model.code import CallStatus
 from bascule.model.json import JsonValue
 
@@ -171,8 +173,14 @@ def _deed(act: Act) -> str:
             return f"{act.kind} {act.id} allows more"
         case StoreAnnounced():
             return f"this registry replaces store {act.succeeds}"
-        case NodeLedger():
-            return f"rows of ledger {act.ledger} {_SENT[act.action]}"
+        case NodeLedger() | NodeAssigned():
+            return _deed_about_node(act)
+
+
+def _deed_about_node(act: NodeLedger | NodeAssigned) -> str:
+    if isinstance(act, NodeLedger):
+        return f"rows of ledger {act.ledger} {_SENT[act.action]}"
+    return f"node {act.node} is assigned {Assignment(tasks=act.tasks, labels=act.labels)}"
 
 
 def _level(status: CallStatus) -> int:

@@ -15,6 +15,7 @@ from bascule.audit.ledger import MemoryLedger
 from bascule.control.envelope import new_key
 from bascule.control.rpc import secrets as rpc_secrets
 from bascule.control.secrets import Secrets
+from bascule.model.assignment import ALL, Assignment
 from bascule.model.role import Role
 from bascule.model.secret_use import SecretUse
 from bascule.wire.pb import errors_pb2, node_pb2
@@ -130,16 +131,18 @@ async def test_nobody_but_a_node_is_given_a_secret(vault: Vault, role: Role):
     assert VALUE not in refused.words
 
 
+@pytest.mark.requirement("registry:grpc:secrets")
 async def test_a_node_is_given_nothing_for_what_it_does_not_serve(vault: Vault):
     use = await vault.put()
     await vault.secrets.set("token", VALUE, by=BY, bind=[use])
-    rpc = rpc_secrets.SecretRpc(vault.secrets, lambda: None, served=lambda call, one: False)
-    [method] = rpc.methods()
-    request = method.request(name="token", **fields(use))
-    call: Any = None  # who calls is asked by the one who says what is served
-    with pytest.raises(Exception, match="is not among those that this node serves"):
-        await method.handle(request, call)
-    rpc.close()
+    assignments, at = vault.counter.service.assignments, vault.counter.clock.now()
+    elsewhere = Assignment(labels=("elsewhere",))
+    await assignments.assign("node", elsewhere, WRITER, at=at, note=None)
+    refused = await vault.refused(use)
+    assert refused.status is STATUS.PERMISSION_DENIED
+    assert "is not among those that this node serves" in refused.words
+    await assignments.assign("node", ALL, WRITER, at=at, note=None)
+    assert await vault.resolve(use) == VALUE
 
 
 # --- telling

@@ -9,29 +9,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from typing import Any, TypeAlias
-
-from msgspec import Struct
+from typing import Any
 
 from bascule.asgi.errors import Refused
 from bascule.auth.node_tokens import keys_handed_out
 from bascule.clock import Clock
 from bascule.control.api.nodes import Reports, refuse_own
-from bascule.control.registry.encoded_events import EncodedEvents, Form
 from bascule.control.registry.hub import Bell
 from bascule.control.registry.service import RegistryService
-from bascule.control.registry.store import Bookmark, Event
 from bascule.control.rpc.calls import Call, Service, Streaming, Unary
-from bascule.control.rpc.handed_tokens import HandedTokens, KeptTokens
+from bascule.control.rpc.handed_tokens import Handed, HandedTokens, KeptTokens
+from bascule.control.rpc.node_records import NodeRecords, Telling
 from bascule.control.rpc.node_streams import NodeStreams
 from bascule.control.rpc.secrets import SecretRpc
-from bascule.control.rpc.told import EncodedSnapshot, change_messages, welcome
+from bascule.control.rpc.told import welcome
 from bascule.control.rpc.work import WorkRpc
 from bascule.control.secrets import Secrets
 from bascule.control.work.channel import WorkChannel
 from bascule.control.work.rows import LocalRows
 from bascule.db.errors import StoreUnavailable
 from bascule.lifetime import Lifetime
+from bascule.model.assignment import Assignment
+from bascule.model.secret_use import SecretUse
 from bascule.model.snapshot import Position
 from bascule.wire.api.nodes import NodeSaid, NodeWords
 from bascule.wire.pb import node_pb2 as pb
@@ -42,18 +41,6 @@ NAME = "bascule.registry.v1.NodeService"
 LOOK_SECONDS = 1.0
 #: How often the nodes that follow here are noted, for whoever wants to know which live.
 NOTE_SECONDS = 5.0
-_Messages: TypeAlias = tuple[bytes, ...]
-
-
-class _Beginning(Struct, frozen=True):
-    """What a stream begins with: messages, then events; at ``head`` all there was is said."""
-
-    form: Form
-    events: AsyncGenerator[Event, None]
-    #: Wakes this stream alone.
-    bell: Bell
-    first: _Messages = ()
-    head: int | None = None
 
 
 class NodeRpc(Lifetime):
@@ -70,12 +57,11 @@ class NodeRpc(Lifetime):
     ) -> None:
         """Serve a registry; without ``works`` no node is asked to do anything."""
         self._service = service
-        self._secrets = None if secrets is None else SecretRpc(secrets, service.tick)
+        self._secrets = None if secrets is None else SecretRpc(secrets, service.tick, self._serves)
         self._clock = clock
         self._reports = Reports(service, clock)
         self._handed = HandedTokens(tokens)
-        self._encoded = EncodedEvents(change_messages)
-        self._snapshot = EncodedSnapshot()
+        self._records = NodeRecords(service)
         self._keys = keys_handed_out(tokens.key_for)
         self._works = WorkRpc(works or WorkChannel(LocalRows(clock), service, clock))
         #: The nodes that follow here.
@@ -114,7 +100,8 @@ class NodeRpc(Lifetime):
 
     async def _look(self) -> None:
         """Look once for all who follow; whoever has to hear of it is woken by a bookmark."""
-        if await self._handed.look():
+        assigned = await self._service.assignments.refresh()
+        if await self._handed.look() or assigned:
             self._service.tick()
 
     async def _note(self) -> None:
@@ -131,73 +118,62 @@ class NodeRpc(Lifetime):
             words = "process: a name is needed, random for each process"
             raise Refused("invalid_request", words, details={"field": "process"})
         await self._handed.look()
+        since = None
         if request.HasField("since_revision"):
             since = Position(request.store_id, request.since_revision, request.mark)
-            beginning = await self._after(since)
-        else:
-            beginning = await self._whole()
-        return self._told(request, call, beginning)
-
-    async def _whole(self) -> _Beginning:
-        view, bell = self._service.view, Bell()
-        events = await self._service.watch(view.position, bell=bell)
-        return _Beginning(_form(view.store_id), events, bell, await self._snapshot.of(view))
-
-    async def _after(self, since: Position) -> _Beginning:
         bell = Bell()
-        events = await self._service.watch(since, bell=bell)
-        head = self._service.view.position
-        form = _form(head.store_id)
-        if head.revision > since.revision:
-            return _Beginning(form, events, bell, head=head.revision)
-        bookmark = Bookmark(head.revision, head.mark)
-        return _Beginning(form, events, bell, await self._encoded.of(bookmark, form))
+        telling = await self._records.begun(call.principal.name, since, request.part, bell)
+        return self._told(request, call, telling, bell)
 
     async def _told(
-        self, request: pb.FollowRequest, call: Call, beginning: _Beginning
+        self, request: pb.FollowRequest, call: Call, telling: Telling, bell: Bell
     ) -> AsyncGenerator[bytes, None]:
-        node, events, version = call.principal.name, beginning.events, request.tokens_version
+        node, version, assigned = call.principal.name, request.tokens_version, telling.assignment
         opened = self.streams.open(node, request.process, request.version)
-        with opened as stream, self._works.handing(node, beginning.bell.ring) as hand:
-            async with aclosing(events):
-                yield welcome(node, self._service.bookmark_seconds, self._keys)
-                first = *self._tokens_after(version), *self._secrets_at(request.secrets_version)
-                version, number = self._handed.version, self._secrets_number
-                for part in (*first, *beginning.first):
+        with opened as stream, self._works.handing(node, bell.ring) as hand:
+            async with aclosing(telling.events):
+                yield self._welcome(node, assigned)
+                handed = await self._handed.of(telling.tasks)
+                secrets, number = self._secrets_at(request.secrets_version), self._secrets_number
+                for part in (*_unless(version, handed), *secrets, *telling.first):
                     yield part
-                if beginning.head is None:
+                if telling.head is None:
                     hand.begin()
-                async for event in events:
+                async for event in telling.events:
+                    version = handed.version
                     stream.refuse_replaced()
                     await call.refuse_ended((event.revision, event.mark, self._handed.number))
-                    parts = *self._tokens_after(version), *self._secrets_after(number)
-                    version, number = self._handed.version, self._secrets_number
-                    for part in (*parts, *await self._messages(event, beginning)):
+                    said = await telling.after(event)
+                    if telling.assignment != assigned:
+                        assigned = telling.assignment
+                        yield self._welcome(node, assigned)
+                    handed = await self._handed.of(telling.tasks)
+                    secrets, number = self._secrets_after(number), self._secrets_number
+                    for part in (*_unless(version, handed), *secrets, *said):
                         yield part
-                    if event.revision == beginning.head:
+                    if event.revision == telling.head:
                         hand.begin()
                     for part in self._works.messages(hand):
                         yield part
 
-    def _tokens_after(self, version: str) -> _Messages:
-        return () if version == self._handed.version else self._handed.messages
+    def _welcome(self, node: str, assigned: Assignment) -> bytes:
+        return welcome(node, self._service.bookmark_seconds, self._keys, assigned)
 
-    def _secrets_at(self, version: str) -> _Messages:
+    def _secrets_at(self, version: str) -> tuple[bytes, ...]:
         return () if self._secrets is None else self._secrets.begin(version)
 
-    def _secrets_after(self, number: int) -> _Messages:
+    def _secrets_after(self, number: int) -> tuple[bytes, ...]:
         return () if self._secrets is None else self._secrets.after(number)
 
     @property
     def _secrets_number(self) -> int:
         return 0 if self._secrets is None else self._secrets.number
 
-    async def _messages(self, event: Event, beginning: _Beginning) -> _Messages:
-        messages = await self._encoded.of(event, beginning.form)
-        if event.revision == beginning.head and not isinstance(event, Bookmark):
-            bookmark = Bookmark(event.revision, event.mark)
-            messages += await self._encoded.of(bookmark, beginning.form)
-        return messages
+    async def _serves(self, call: Call, use: SecretUse) -> bool:
+        """Say whether a node is assigned a server or backend now."""
+        assignments = self._service.assignments
+        await assignments.refresh()
+        return assignments.share(call.principal.name).serves(use.kind, use.id)
 
     # --- the way back
 
@@ -208,5 +184,6 @@ class NodeRpc(Lifetime):
         return pb.ReportResponse(revision=heard.revision).SerializeToString()
 
 
-def _form(store_id: str) -> Form:
-    return Form(store_id, records=True, literals=True)
+def _unless(version: str, handed: Handed) -> tuple[bytes, ...]:
+    """Return tokens as messages, unless the node has them."""
+    return () if version == handed.version else handed.messages

@@ -7,7 +7,7 @@ or says so, is refused.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import islice
 from typing import TypeAlias, get_args
 
@@ -20,12 +20,12 @@ from bascule.model.secret_use import SecretUse, UserKind
 from bascule.wire.pb import node_pb2 as pb
 
 #: Says whether a node serves a server or backend.
-Served: TypeAlias = Callable[[Call, SecretUse], bool]
+Served: TypeAlias = Callable[[Call, SecretUse], Awaitable[bool]]
 #: Changes that are told by name; whoever has missed more looks at all.
 _TOLD = 1_000
 
 
-def serves_all(call: Call, use: SecretUse) -> bool:
+async def serves_all(call: Call, use: SecretUse) -> bool:
     """Say yes: every node serves everything."""
     del call, use
     return True
@@ -79,7 +79,7 @@ class SecretRpc:
         if not is_secret_name(request.name):
             raise _wrong("name", "must be the name of a secret")
         use = self._use(request)
-        if not self._served(call, use):
+        if not await self._served(call, use):
             words = f"the {use.kind} {use.id!r} is not among those that this node serves"
             raise Refused("forbidden", words)
         try:
