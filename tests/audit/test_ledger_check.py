@@ -93,7 +93,7 @@ async def test_a_large_ledger_is_looked_at_from_its_last_checkpoint_on(
     connection.set_trace_callback(read.append)
     assert ledger_check(connection) is None
     assert not [statement for statement in read if "quick_check" in statement]
-    assert [statement for statement in read if f"number > {PROTECTED}" in statement]
+    assert [statement for statement in read if f"number) > {PROTECTED}" in statement]
     connection.execute("UPDATE events SET body = x'7b7d' WHERE number = 2")
     assert ledger_check(connection) is None, "that is for a verification to find"
     connection.close()

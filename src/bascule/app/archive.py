@@ -30,6 +30,9 @@ _CONTENTS = Sql(
 )
 
 
+_THERE = "SELECT 1 FROM sqlite_schema WHERE name = ?"
+
+
 class Archive:
     """A backup in a file."""
 
@@ -94,6 +97,8 @@ class _ArchiveRows:
 
     async def read(self, table: Table) -> AsyncIterator[Batch]:
         """Yield the rows of a table in its order, some at a time."""
+        if not self._file.execute(_THERE, (_name(table),)).fetchone():
+            return  # an older version did not have it
         query = f"SELECT {', '.join(table.columns)} FROM {_name(table)} ORDER BY rowid"  # noqa: S608 - constants
         async for batch in batches(self._file, query, self._where):
             yield batch

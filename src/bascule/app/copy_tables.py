@@ -71,6 +71,15 @@ CHAINS = Table(
     columns=("number", "id", "node", "follows", "began_at", "base_number", "base_hash"),
     order=("number",),
 )
+#: The chains that nodes send, numbered with the others.
+NODE_CHAINS = Table(
+    part="ledger",
+    name="node_chains",
+    columns=(
+        *("number", "id", "node", "began_at", "seen_at", "process", "base_number", "base_hash"),
+    ),
+    order=("number",),
+)
 #: ``number`` counts the rows of all chains, ``link`` those of one. The columns for searching are
 #: made anew from the body, as each place has them.
 EVENTS = Table(
@@ -129,6 +138,7 @@ TABLES: tuple[Table, ...] = (
         order=("number",),
     ),
     CHAINS,
+    NODE_CHAINS,
     EVENTS,
     CHECKPOINTS,
     COUNT,
@@ -160,8 +170,8 @@ def plain_sql(table: Table, name: str) -> Sql:
     )
 
 
-_KEPT = ("number", "journal", "place", "body", "hash")
-_OF_CHAIN = "'ledger_id', 'base_number', 'base_hash'"
+_KEPT = ("number", "chain", "link", "journal", "place", "body", "hash")
+_OF_CHAIN = "'ledger_id', 'base_number', 'base_hash', 'cut_number'"
 _SQLITE: Mapping[str, Sql] = {
     HEAD.title: Sql(
         read=f"SELECT {', '.join(HEAD.columns)} FROM meta",  # noqa: S608 - constants
@@ -177,7 +187,7 @@ _SQLITE: Mapping[str, Sql] = {
         read=f"SELECT key, value FROM meta WHERE key NOT IN ({_OF_CHAIN}) ORDER BY key",  # noqa: S608 - a constant
         add="INSERT INTO meta (key, value) VALUES (?, ?)",
     ),
-    # ledger.db has one chain, whose rows are all rows.
+    # ledger.db has one chain of its own, which is 0 there.
     CHAINS.title: Sql(
         read=f"""SELECT 1, value, '', NULL,
             (SELECT CAST(coalesce(min(made_at), 0) * 1e6 AS INTEGER) FROM journals),
@@ -188,18 +198,27 @@ _SQLITE: Mapping[str, Sql] = {
             VALUES ('ledger_id', ?2), ('base_number', ?6), ('base_hash', ?7)""",
     ),
     EVENTS.title: Sql(
-        read="SELECT number, 1, number, journal, place, body, hash FROM events ORDER BY number",
+        read="""SELECT number, chain + 1, coalesce(link, number), journal, place, body, hash
+            FROM events ORDER BY number""",
         add=f"INSERT INTO events ({', '.join((*_KEPT, *SEARCHED))})"  # noqa: S608 - constants
         f" VALUES ({', '.join('?' * len((*_KEPT, *SEARCHED)))})",
     ),
     CHECKPOINTS.title: Sql(
-        read="SELECT 1, number, tip, made_at, anchor FROM checkpoints ORDER BY number",
-        add="INSERT INTO checkpoints (number, tip, made_at, anchor) VALUES (?2, ?3, ?4, ?5)",
+        read="""SELECT chain + 1, number, tip, made_at, anchor
+            FROM checkpoints ORDER BY chain, number""",
+        add="INSERT INTO checkpoints VALUES (?1 - 1, ?2, ?3, ?4, ?5)",
+    ),
+    NODE_CHAINS.title: Sql(
+        read="""SELECT number + 1, id, node, CAST(round(began_at * 1e6) AS INTEGER),
+            CAST(round(seen_at * 1e6) AS INTEGER), process, base_number, lower(hex(base_hash))
+            FROM chains ORDER BY number""",
+        add="INSERT INTO chains VALUES (?1 - 1, ?2, ?3, ?4 / 1e6, ?5 / 1e6, ?6, ?7, ?8)",
     ),
     COUNT.title: Sql(
         read="""SELECT coalesce((SELECT max(number) FROM events), cut), cut
-            FROM (SELECT CAST(coalesce((SELECT value FROM meta WHERE key = 'base_number'), 0)
-            AS INTEGER) AS cut)""",
+            FROM (SELECT CAST(coalesce((SELECT value FROM meta WHERE key = 'cut_number'),
+            (SELECT value FROM meta WHERE key = 'base_number'), 0) AS INTEGER) AS cut)""",
+        add="INSERT OR REPLACE INTO meta (key, value) VALUES ('cut_number', CAST(?2 AS TEXT))",
     ),
 }
 
@@ -215,9 +234,12 @@ def sqlite_values(table: Table, row: tuple[Any, ...]) -> tuple[Any, ...]:
     Raise ``msgspec.MsgspecError`` or ``UnicodeDecodeError`` for a row of the ledger with no event.
     """
     if table is EVENTS:
-        number, _, _, *more = row
-        return (number, *more, *columns(row[BODY]))
+        number, chain, link, *more = row
+        link = None if link == number else link
+        return (number, chain - 1, link, *more, *columns(row[BODY]))
     if table is CHAINS:
         *more, base, digest = row
         return (*more, str(base), digest)
+    if table is NODE_CHAINS:
+        return (*row[:-1], bytes.fromhex(row[-1]))
     return row

@@ -16,7 +16,16 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
-from bascule.app.copy_tables import CHAINS, CHECKPOINTS, EVENTS, HEAD, TABLES, Part, Table
+from bascule.app.copy_tables import (
+    CHAINS,
+    CHECKPOINTS,
+    EVENTS,
+    HEAD,
+    NODE_CHAINS,
+    TABLES,
+    Part,
+    Table,
+)
 from bascule.audit.anchor_walk import AnchorWalk
 from bascule.audit.chain import Row
 from bascule.audit.findings import Problems
@@ -201,6 +210,8 @@ class Copying:
     async def _verify(self, draft: Rows) -> None:
         """Verify every chain of the ledger, as it was read back, against its checkpoints."""
         chains = {row[0]: _Chain(row) async for batch in draft.read(CHAINS) for row in batch}
+        async for batch in draft.read(NODE_CHAINS):
+            chains |= {row[0]: _Chain(row, received=True) for row in batch}
         async for batch in draft.read(CHECKPOINTS):
             for chain, _, _, _, lines in batch:
                 chains[chain].lines += bytes(lines).split(b"\n")
@@ -217,8 +228,9 @@ class Copying:
 class _Chain:
     """A chain of the ledger, as far as it was looked at."""
 
-    def __init__(self, row: Values) -> None:
-        _, self._id, _, _, _, number, digest = row
+    def __init__(self, row: Values, *, received: bool = False) -> None:
+        _, self._id, *_, number, digest = row
+        self._received = received
         self._base = number, bytes.fromhex(digest)
         self._problems = Problems()
         self.lines: list[bytes] = []
@@ -230,7 +242,8 @@ class _Chain:
     @cached_property
     def walk(self) -> RowWalk:
         """Return what compares the rows; all lines are there by then."""
-        return RowWalk(self._anchors.checked(self._problems), self._problems)
+        checked = self._anchors.checked(self._problems)
+        return RowWalk(checked, self._problems, received=self._received)
 
     def finish(self, where: str) -> None:
         """Raise NotCopied for a chain that was changed."""

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from bascule.app.data_dir import HOMES_FOLDER, NODE_KEY_FILE, published, served_alone
 from bascule.app.doors import Doors, Means, open_doors
-from bascule.app.far_parts import FarSecrets
+from bascule.app.far_parts import far_secrets, own_ledger
 from bascule.app.instance import asked_by_owner, instance_routes
 from bascule.app.logs import process_log
 from bascule.app.node_holds import Holds, open_holds
@@ -32,9 +32,9 @@ from bascule.audit.events import AccessRefused
 from bascule.audit.journaled_ledger import JournaledLedger
 from bascule.audit.ledger import MemoryLedger
 from bascule.audit.log_lines import LoggedLedger, say, say_refused
-from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.auth.keys import derived
 from bascule.auth.node_tokens import NodeTokens
+from bascule.client.ledger import RpcLedger
 from bascule.client.rpc import RpcAccess, RpcSource
 from bascule.clock import SYSTEM_CLOCK
 from bascule.db.private_files import private_key
@@ -42,6 +42,7 @@ from bascule.doors.health import health_of, health_routes
 from bascule.errors import BasculeError
 from bascule.model.snapshot import Snapshot
 from bascule.node.assembly import Bridge
+from bascule.node.ledger_sender import LedgerSender
 from bascule.node.sync.follower import Follower, SyncSettings
 from bascule.node.sync.judging import by_command
 from bascule.outbound.rules import NodeRules
@@ -114,6 +115,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
     start: Start
     ledger: JournaledLedger | None
     holds: Holds
+    sender: LedgerSender | None = None
 
     def standing(self) -> NodeStanding:
         """Return how the node stands."""
@@ -125,6 +127,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
         found = {
             STALE if distrust is None else distrust.reason: distrust and distrust.words,
             "ledger_unwritable": self.ledger and self.ledger.trouble,
+            "ledger_refused": self.sender and self.sender.refusal,
             "snapshot_unwritable": self.start.kept.problem,
         }
         return {code: words for code, words in found.items() if words is not None}
@@ -154,15 +157,16 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         source = await enter(RpcSource(order.registry, order.access, on_tokens=memory.take))
+        secrets = far_secrets(source)
         beginner = Beginner(source, data, order.wait_seconds)
         start = await beginner.start(order.name, order.access.token)
         stack.push_async_callback(start.kept.close)
         snapshot = await _snapshot(beginner, start, memory)
         root = await asyncio.to_thread(private_key, data / NODE_KEY_FILE, _KEY_BYTES)
-        kept = await enter(_ledger(settings, derived(root, "journal")))
+        kept = await enter(own_ledger(settings, derived(root, "journal")))
         ledger = LoggedLedger(kept or MemoryLedger(limit=0), slow_call_ms=settings.log.slow_call_ms)
         holds = await enter(open_holds(settings, source, kept, root))
-        rules, secrets = node_rules(settings, order), FarSecrets()
+        rules = node_rules(settings, order)
         bridge = Bridge.open(
             snapshot,
             rules=rules,
@@ -175,23 +179,20 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
         )
         bridge.metrics.ledger = kept
         tokens.standing = lambda person: admitted(bridge.snapshot, None, person)
-        means = Means(
-            rules=rules,
-            secrets=secrets,
-            module_key=derived(root, "wasm-cache"),
-            records=lambda: bridge.snapshot,
-        )
+        key = derived(root, "wasm-cache")
+        means = Means(rules=rules, secrets=secrets, module_key=key, records=lambda: bridge.snapshot)
         doors = await enter(open_doors(settings, bridge, tokens, means))
         follower = _follower(settings, source, bridge, start)
         memory.follow(follower, start.kept)
+        for users in (bridge, doors.backends):
+            stack.callback(secrets.subscribe(users.renew_secret))
         worker = NodeWorker(source, bridge, SYSTEM_CLOCK, catch_up=follower.catch_up)
         source.on_work = (await enter(worker)).order
-        await enter(beside(follower.run(), doors.sessions.keep_clean(), holds.parked.run()))
+        sender = None if kept is None else LedgerSender(kept, RpcLedger(source))
+        works = follower.run(), doors.sessions.keep_clean(), holds.parked.run(), secrets.run()
+        await enter(beside(*works, *([] if sender is None else [sender.run()])))
         await enter(_last_words(source))
-        if start.known is None:
-            await beginner.first_tokens(memory, follower)
-        elif start.away is None:
-            await _settled(memory)
+        await _first_word(beginner, start, memory, follower)
         yield NodeParts(
             name=start.node,
             registry=order.registry,
@@ -203,6 +204,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
             start=start,
             ledger=kept,
             holds=holds,
+            sender=sender,
         )
 
 
@@ -214,6 +216,18 @@ async def _snapshot(beginner: Beginner, start: Start, memory: NodeMemory) -> Sna
     return start.known.snapshot
 
 
+async def _first_word(
+    beginner: Beginner, start: Start, memory: NodeMemory, follower: Follower
+) -> None:
+    """Wait for what a node cannot serve without, or a moment for what has changed since."""
+    if start.known is None:
+        await beginner.first_tokens(memory, follower)
+    elif start.away is None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLE_SECONDS):
+                await memory.settled.wait()
+
+
 def _follower(settings: Settings, source: RpcSource, bridge: Bridge, start: Start) -> Follower:
     """Return what follows the control plane; it knows what the node starts from."""
     follower = Follower(source, bridge, settings=rhythm_of(settings), remedy=by_command)
@@ -221,13 +235,6 @@ def _follower(settings: Settings, source: RpcSource, bridge: Bridge, start: Star
     if start.known is not None:
         follower.confirmed_at, follower.problem = start.known.confirmed_at, start.away
     return follower
-
-
-async def _settled(memory: NodeMemory) -> None:
-    """Give the control plane a moment to say what has changed since."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_SETTLE_SECONDS):
-            await memory.settled.wait()
 
 
 def rhythm_of(settings: Settings) -> SyncSettings:
@@ -239,18 +246,6 @@ def node_rules(settings: Settings, order: NodeOrder) -> NodeRules:
     """Return what records may do here: of others', so nothing that is not listed."""
     rules = settings.rules()
     return replace(rules, private=(*rules.private, *order.private), closed_to_others=True)
-
-
-@asynccontextmanager
-async def _ledger(settings: Settings, key: bytes) -> AsyncGenerator[JournaledLedger | None, None]:
-    if not settings.ledger.enabled:
-        yield None
-        return
-    kept = await SqliteLedger(Path(settings.data_dir), key=key, settings=settings.ledger).open()
-    try:
-        yield kept
-    finally:
-        await kept.close()
 
 
 @asynccontextmanager

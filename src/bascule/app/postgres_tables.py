@@ -17,6 +17,7 @@ from bascule.app.copy_tables import (
     EVENTS,
     HEAD,
     LEDGER_META,
+    NODE_CHAINS,
     SECRETS,
     SECRETS_HEAD,
     TABLES,
@@ -115,6 +116,7 @@ def _token_given(row: Values) -> Values:
 _TOKEN_COLUMNS = ", ".join(TOKENS.columns)
 _EVENT_COLUMNS = (*EVENTS.columns, *SEARCHED)
 _CHAIN_COLUMNS = ", ".join(CHAINS.columns)
+_NODE_COLUMNS = ", ".join(NODE_CHAINS.columns)
 _SPELLINGS: Mapping[str, Spelling] = {
     HEAD.title: Spelling(
         read="""SELECT store_id, h.revision, floor, mark, predecessor
@@ -152,10 +154,20 @@ _SPELLINGS: Mapping[str, Spelling] = {
     ),
     CHAINS.title: Spelling(
         read="""SELECT number, id, node, follows, (extract(epoch FROM began_at) * 1000000)::bigint,
-            base_number, encode(base_hash, 'hex') FROM ledger_chains ORDER BY number""",
+            base_number, encode(base_hash, 'hex') FROM ledger_chains WHERE NOT received
+            ORDER BY number""",
         add=f"""INSERT INTO ledger_chains ({_CHAIN_COLUMNS}) OVERRIDING SYSTEM VALUE
             VALUES ($1, $2, $3, $4, to_timestamp(0) + $5 * interval '1 microsecond', $6,
                 decode($7, 'hex'))""",  # noqa: S608 - constants
+    ),
+    NODE_CHAINS.title: Spelling(
+        read="""SELECT number, id, node, (extract(epoch FROM began_at) * 1000000)::bigint,
+            (extract(epoch FROM seen_at) * 1000000)::bigint, process, base_number,
+            encode(base_hash, 'hex') FROM ledger_chains WHERE received ORDER BY number""",
+        add=f"""INSERT INTO ledger_chains ({_NODE_COLUMNS}, received) OVERRIDING SYSTEM VALUE
+            VALUES ($1, $2, $3, to_timestamp(0) + $4 * interval '1 microsecond',
+                to_timestamp(0) + $5 * interval '1 microsecond', $6, $7, decode($8, 'hex'),
+                true)""",  # noqa: S608 - constants
     ),
     EVENTS.title: Spelling(
         read=_plain(EVENTS, "ledger_events").read,

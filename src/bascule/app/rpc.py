@@ -62,6 +62,7 @@ async def _port(server: ServerSettings, plane: ControlPlane) -> AsyncGenerator[R
     if find_spec("grpc_reflection") is None:
         raise CannotServe(_MISSING)
     from bascule.control.rpc.guard import RpcGuard  # noqa: PLC0415 - with grpc
+    from bascule.control.rpc.ledgers import LedgerRpc  # noqa: PLC0415 - with protobuf
     from bascule.control.rpc.nodes import NodeRpc  # noqa: PLC0415 - with protobuf
     from bascule.control.rpc.port import RpcPort  # noqa: PLC0415 - with grpc
     from bascule.control.rpc.registry import RegistryRpc  # noqa: PLC0415 - with protobuf
@@ -70,9 +71,13 @@ async def _port(server: ServerSettings, plane: ControlPlane) -> AsyncGenerator[R
     guard = RpcGuard(stores.tokens, SYSTEM_CLOCK, plane.turned_away)
     beside = server.port + 1 if server.port else 0
     number = beside if server.grpc_port is None else server.grpc_port
-    async with NodeRpc(stores.service, stores.tokens, SYSTEM_CLOCK, stores.works) as nodes:
-        approvals = _node_approvals(plane)
-        services = [RegistryRpc(stores.service).service(), nodes.service(*approvals)]
+    note = None if stores.ledger is None else stores.ledger.note
+    node_rpc = NodeRpc(
+        stores.service, stores.tokens, SYSTEM_CLOCK, stores.works, secrets=stores.secrets
+    )
+    async with node_rpc as nodes:
+        further = *_node_approvals(plane), *LedgerRpc(stores.kept, SYSTEM_CLOCK, note).methods()
+        services = [RegistryRpc(stores.service).service(), nodes.service(*further)]
         async with RpcPort(services, guard, server.host, number, tls=_tls(server)) as port:
             yield port
 

@@ -39,7 +39,7 @@ Columns: TypeAlias = tuple[object, ...]
 class Row(Struct, frozen=True, gc=False):
     """One event in the ledger: its number, and its journal and place there (0: none).
 
-    ``chain`` is the id of its chain, where there are several.
+    ``chain`` is the id of its chain, where there are several, and ``node`` the node that sent it.
     """
 
     number: int
@@ -48,6 +48,7 @@ class Row(Struct, frozen=True, gc=False):
     event: bytes
     hash: bytes
     chain: str = ""
+    node: str = ""
 
 
 def link(before: bytes, number: int, journal: int, place: int, event: bytes) -> bytes:

@@ -280,7 +280,8 @@ class ApprovalMoved(Struct, frozen=True, kw_only=True, tag="approval", tag_field
 class LedgerCut(Struct, frozen=True, kw_only=True, tag="ledger_cut", tag_field="event"):
     """The oldest rows were taken away: from which to which, and the hash of the last of them.
 
-    ``chain`` is the id of another chain of which all were: its replica is gone.
+    ``chain`` is the id of another chain of which all were: its replica is gone; with ``partial``
+    they were the oldest of a node's.
     """
 
     timestamp: float
@@ -291,6 +292,23 @@ class LedgerCut(Struct, frozen=True, kw_only=True, tag="ledger_cut", tag_field="
     count: int
     tip: str
     chain: str | None = None
+    partial: bool = False
+
+
+class NodeLedger(Struct, frozen=True, kw_only=True, tag="node_ledger", tag_field="event"):
+    """A node, ``by``, began to send the rows of a ledger, or sent rows that were not taken.
+
+    ``refused`` ones are others than it sent before, or do not follow them: the ledger at the node
+    was changed, or somebody else speaks in its name. After a ``gap`` rows before ``number`` are
+    missing here.
+    """
+
+    timestamp: float
+    by: str
+    action: Literal["began", "gap", "refused"]
+    ledger: str
+    number: int
+    reason: str = ""
 
 
 class JournalSetAside(Struct, frozen=True, kw_only=True, tag="set_aside", tag_field="event"):
@@ -341,7 +359,15 @@ class EndedCall(Protocol):
 
 
 #: What somebody did, written before it is done.
-Act = TokenMade | TokenEnded | SecretChanged | PolicyLoosened | StoreAnnounced | NodeAssigned
+Act = (
+    TokenMade
+    | TokenEnded
+    | SecretChanged
+    | PolicyLoosened
+    | StoreAnnounced
+    | NodeAssigned
+    | NodeLedger
+)
 Event = (
     SessionOpened
     | SessionRefusal

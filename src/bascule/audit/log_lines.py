@@ -22,6 +22,7 @@ from bascule.audit.events import (
     GuestEnded,
     LeavingCall,
     NodeAssigned,
+    NodeLedger,
     PolicyLoosened,
     SecretChanged,
     SessionOpened,
@@ -153,6 +154,13 @@ class LoggedLedger:
         self._inner.settle()
 
 
+_SENT = {
+    "began": "are sent from now on",
+    "gap": "are sent with a gap",
+    "refused": "are refused",
+}
+
+
 def _deed(act: Act) -> str:
     match act:
         case TokenMade():
@@ -165,8 +173,14 @@ def _deed(act: Act) -> str:
             return f"{act.kind} {act.id} allows more"
         case StoreAnnounced():
             return f"this registry replaces store {act.succeeds}"
-        case NodeAssigned():
-            return f"node {act.node} is assigned {Assignment(tasks=act.tasks, labels=act.labels)}"
+        case NodeLedger() | NodeAssigned():
+            return _deed_about_node(act)
+
+
+def _deed_about_node(act: NodeLedger | NodeAssigned) -> str:
+    if isinstance(act, NodeLedger):
+        return f"rows of ledger {act.ledger} {_SENT[act.action]}"
+    return f"node {act.node} is assigned {Assignment(tasks=act.tasks, labels=act.labels)}"
 
 
 def _level(status: CallStatus) -> int:

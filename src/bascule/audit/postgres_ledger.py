@@ -18,12 +18,19 @@ from bascule.audit.kept_anchors import anchor_lines
 from bascule.audit.ledger_file import ANCHORS_NAME
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.replica import Replica
-from bascule.audit.retention import Limits
+from bascule.audit.retention import Limits, cut_received
 from bascule.audit.search import LedgerReader
 from bascule.audit.shared_epoch import SharedEpoch
 from bascule.audit.shared_retention import cut_gone
 from bascule.audit.shared_tables import CHANNEL, FORMS, LIVE_SECONDS, SharedTables
-from bascule.audit.verification import VERIFY_SECONDS, Chain, Told, Verification, verify_chains
+from bascule.audit.verification import (
+    VERIFY_SECONDS,
+    Chain,
+    Told,
+    Verification,
+    received_chains,
+    verify_chains,
+)
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.errors import StoreUnavailable
 from bascule.db.postgres import Postgres
@@ -122,7 +129,7 @@ class PostgresLedger(JournaledLedger):
         kept = anchor_lines(self._anchors_of(own), named=named)
 
         def work(statements: Statements) -> Verification:
-            query = "SELECT number, id, node FROM ledger_chains ORDER BY number"
+            query = "SELECT number, id, node FROM ledger_chains WHERE NOT received ORDER BY number"
             chains = [
                 Chain(
                     id,
@@ -132,6 +139,7 @@ class PostgresLedger(JournaledLedger):
                 )
                 for number, id, node in statements.execute(query)
             ]
+            chains += received_chains(statements, self.tables)
             return verify_chains(statements, chains, told)
 
         return await self._shared.read(work, seconds=VERIFY_SECONDS)
@@ -165,8 +173,10 @@ class PostgresLedger(JournaledLedger):
         return named.with_name(f"{named.stem}-{chain}{named.suffix}")
 
     def _cut(self, statements: Statements, limits: Limits, now: float) -> bool:
-        """Cut the own chain, and those of replicas that are gone."""
-        return super()._cut(statements, limits, now) or cut_gone(statements, limits, now, self._own)
+        """Cut the own chain, those of replicas that are gone, and those of nodes."""
+        if super()._cut(statements, limits, now) or cut_gone(statements, limits, now, self._own):
+            return True
+        return cut_received(statements, limits, now, "retention", self._own) is not None
 
     # --- what others write
 

@@ -7,10 +7,12 @@ row that is left still has something to follow.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bascule.audit.events import LedgerCut
 from bascule.audit.ledger_file import FILE, Tables, append, hash_of, tip
@@ -35,7 +37,13 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 def cut(
-    statements: Statements, limits: Limits, now: float, by: str, tables: Tables = FILE
+    statements: Statements,
+    limits: Limits,
+    now: float,
+    by: str,
+    tables: Tables = FILE,
+    *,
+    most: int | None = None,
 ) -> LedgerCut | None:
     """Cut what is too old or too much off the front; return what was cut, None if nothing was.
 
@@ -43,14 +51,54 @@ def cut(
     it: a cut counts for a verification when an anchor covers it. It takes whole checkpoints, and
     with them an intent whose outcome is yet to come. It raises StoreUnavailable, and cuts nothing,
     where the rows do not agree with their checkpoint: that must be looked at before it is gone.
+    Rows after ``most`` stay: somebody waits for them.
     """
+    done = _found(statements, tables, limits, now, by=by, most=most)
+    if done is not None:
+        append(statements, [(0, 0, msgspec.json.encode(done))], tables)
+        _take_away(statements, tables, done.last, bytes.fromhex(done.tip))
+    return done
+
+
+def cut_received(
+    statements: Statements, limits: Limits, now: float, by: str, tables: Tables
+) -> LedgerCut | None:
+    """Do the same with what nodes have sent; the own chain says so, as nobody here can sign theirs.
+
+    Rows that are not as they were signed are kept.
+    """
+    chains = statements.execute(
+        f"SELECT number, id FROM {tables.chains} c WHERE {tables.received} ORDER BY number"  # noqa: S608 - constants
+    ).fetchall()
+    for number, id in chains:
+        theirs = tables.of(number)
+        with suppress(StoreUnavailable):
+            done = _found(statements, theirs, limits, now, by=by, most=None)
+            if done is not None:
+                done = replace(done, chain=id, partial=True)
+                append(statements, [(0, 0, msgspec.json.encode(done))], tables)
+                _take_away(statements, theirs, done.last, bytes.fromhex(done.tip))
+                return done
+    return None
+
+
+def _found(
+    statements: Statements,
+    tables: Tables,
+    limits: Limits,
+    now: float,
+    *,
+    by: str,
+    most: int | None,
+) -> LedgerCut | None:
+    """Return what is to be cut off the front of a chain, and how a row says so."""
     first = tables.base(statements)[0] + 1
-    found = _Front(statements, tables, first).last_to_cut(limits, now)
+    found = _Front(statements, tables, first, most).last_to_cut(limits, now)
     if found is None:
         return None
     last, reason = found
     signed = _agreed_tip(statements, tables, first, last)
-    done = LedgerCut(
+    return LedgerCut(
         timestamp=now,
         by=by,
         reason=reason,
@@ -59,9 +107,6 @@ def cut(
         count=last - first + 1,
         tip=signed.hex(),
     )
-    append(statements, [(0, 0, msgspec.json.encode(done))], tables)
-    _take_away(statements, tables, last, signed)
-    return done
 
 
 class _Front(Struct, frozen=True):
@@ -70,6 +115,7 @@ class _Front(Struct, frozen=True):
     statements: Statements
     tables: Tables
     first: int
+    most: int | None = None
 
     def last_to_cut(self, limits: Limits, now: float) -> tuple[int, Reason] | None:
         if limits.max_days is not None:
@@ -92,6 +138,8 @@ class _Front(Struct, frozen=True):
         last = None
         for [number] in candidates:
             if last is not None and number >= self.first + MOST_ROWS:
+                break
+            if self.most is not None and number > self.most:
                 break
             last = number
             if enough is not None and number >= enough:

@@ -60,7 +60,11 @@ class RowWalk:
         problems: Problems,
         last: Row | None = None,
         tables: Tables = FILE,
+        *,
+        received: bool = False,
     ) -> None:
+        """Walk; ``received`` are rows of a node: what they say of cuts decides nothing here."""
+        self.received = received
         self._columns = tables.columns
         self._anchors = anchors
         self._problems = problems
@@ -72,6 +76,8 @@ class RowWalk:
         self.cuts: deque[CutTold] = deque(maxlen=MOST_TOLD)
         #: Other chains that were taken away as a whole, with the row that says so.
         self.removed: dict[str, int] = {}
+        #: What was cut off the front of other chains: the last row, and its hash.
+        self.fronts: dict[str, tuple[int, bytes]] = {}
         #: The last row that an anchor covers.
         self._covered = 0
         #: The row that says why the first row is not row 1, and what it says.
@@ -96,6 +102,9 @@ class RowWalk:
         self._check_end()
         for number in self.removed.values() if anchored else ():
             self._refuse_uncovered(number)
+        if self.received:
+            self._check_received(base)
+            return
         if self.first is not None and self.first.number != 1:
             self._check_front(self.first, anchored=anchored)
         front = 0 if self.first is None else self.first.number - 1
@@ -129,7 +138,7 @@ class RowWalk:
             pairs = zip(SEARCHED, searched, expected, strict=True)
             names = ", ".join(name for name, one, other in pairs if one != other)
             self._problems.add(row.number, f"its columns differ from its body: {names}")
-        if expected[SEARCHED.index("event")] == "ledger_cut":
+        if expected[SEARCHED.index("event")] == "ledger_cut" and not self.received:
             self._take_cut(row)
 
     def _take_cut(self, row: Row) -> None:
@@ -140,7 +149,10 @@ class RowWalk:
             self._problems.add(row.number, "says that rows were cut, and not which")
             return
         if cut.chain is not None:
-            self.removed[cut.chain] = row.number
+            if cut.partial:
+                self.fronts[cut.chain] = cut.last, bytes.fromhex(cut.tip)
+            else:
+                self.removed[cut.chain] = row.number
             return
         front = (self.first or row).number
         if cut.last >= front or cut.count != cut.last - cut.first + 1:
@@ -186,6 +198,15 @@ class RowWalk:
             self._problems.add(first.number, "changed: its hash does not fit the cut before it")
         if anchored:
             self._refuse_uncovered(number)
+
+    def _check_received(self, base: tuple[int, bytes] | None) -> None:
+        """See that the first row follows what its chain is said to begin after."""
+        if self.first is None or base is None:
+            return
+        number, digest = base
+        if self.first.number != number + 1 or not _follows(digest, self.first):
+            words = f"does not follow row {number}, after which its chain is said to begin"
+            self._problems.add(self.first.number, words)
 
     def _refuse_uncovered(self, number: int) -> None:
         """Believe no cut that nobody signed."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar, get_args
 
 from bascule.audit.events import Event
-from bascule.audit.ledger_file import FILE, MIGRATIONS, Tables
+from bascule.audit.ledger_file import FILE, MIGRATIONS, Tables, file_tables
 from bascule.audit.ledger_file import tip as chain_tip
 from bascule.audit.search_queries import EVERYTHING, LOOKED_AT, Questions, SeenFilters, Stretch
 from bascule.db.errors import StoreUnavailable
@@ -45,6 +45,8 @@ class LedgerFile:
     def __init__(self, path: Path) -> None:
         """Open it; raise StoreUnavailable for a file that is not there, foreign or newer."""
         self.path = path
+        #: As its form has them.
+        self.tables: Tables = FILE
         try:
             self._connection = read_only(path)
         except sqlite3.Error as error:
@@ -52,6 +54,7 @@ class LedgerFile:
         try:
             refuse_foreign(self._connection, path, len(MIGRATIONS))
             _know_approvals(self._connection)
+            self.tables = file_tables(self._connection)
         except StoreUnavailable:
             self.close()
             raise

@@ -55,15 +55,16 @@ class Words:
         journal = f"""(CASE WHEN e.journal <> 0
             THEN (SELECT id FROM {tables.journals} j WHERE j.number = e.journal)
             ELSE (SELECT journal FROM approvals a WHERE a.id = e.approval_id) END)"""  # noqa: S608 - constants
+        live = _live(tables, journal)
         self.status = f"""CASE WHEN e.event = 'call_intent' THEN coalesce(
             (SELECT o.status {outcome} LIMIT 1),
-            CASE WHEN {tables.is_live(journal)} THEN 'running' ELSE 'unknown' END
+            CASE WHEN {live} THEN 'running' ELSE 'unknown' END
         ) ELSE e.status END"""
         self._ended_intent = f"e.event = 'call_intent' AND EXISTS (SELECT 1 {outcome})"
-        self.entry = f"SELECT e.number, e.timestamp, {self.status}, e.event, e.body"
+        self.entry = f"SELECT e.number, e.timestamp, {self.status}, e.event, e.body, {tables.node}"
         self.row = (
-            f"SELECT e.number, e.{tables.number}, e.journal, e.place, e.body, e.hash, "
-            f"{tables.chain}"
+            f"SELECT e.number, {tables.number_of}, e.journal, e.place, e.body, e.hash, "
+            f"{tables.chain}, coalesce({tables.node}, '')"
         )
         #: What is not shown where no intents are asked for: those of calls that have an entry
         #: already; and for who follows, of those that will have one.
@@ -96,6 +97,8 @@ class Words:
             asked.append("e.timestamp <= :until")
         if filters.status is not None:
             asked.append(f"({self.status}) = :status")
+        if filters.node is not None:
+            asked.append(f"({self._tables.node}) = :node")
         if filters.event is not None:
             asked.append(self._of_kind(filters.event))
         if filters.event != "call_intent":
@@ -107,6 +110,16 @@ class Words:
         if event != "call":
             return "e.event = :event"
         return f"(e.event = :event OR (e.event = 'call_intent' AND NOT ({self._ended_intent})))"
+
+
+def _live(tables: Tables, journal: str) -> str:
+    """Return the condition that the process that wrote a row lives: here, or at its node."""
+    if tables.chains is None:
+        return tables.is_live(journal)
+    sent = f"FROM {tables.chains} c WHERE c.number = e.chain AND {tables.received}"
+    return f"""CASE WHEN EXISTS (SELECT 1 {sent})
+        THEN EXISTS (SELECT 1 {sent} AND c.process = e.journal AND {tables.heard})
+        ELSE {tables.is_live(journal)} END"""
 
 
 words_of = cache(Words)
@@ -226,8 +239,10 @@ class Questions:
 
     def _entries(self, query: str, values: Mapping[str, object]) -> list[AuditEntry]:
         return [
-            AuditEntry(number=number, at=_at(seconds), status=status, event=_event(kind, body))
-            for number, seconds, status, kind, body in self._statements.execute(query, values)
+            AuditEntry(
+                number=number, at=_at(seconds), status=status, event=_event(kind, body), node=node
+            )
+            for number, seconds, status, kind, body, node in self._statements.execute(query, values)
         ]
 
 

@@ -19,8 +19,9 @@ _SEARCHED_CHARACTERS = 500
 LIVE_SECONDS = 30
 #: The channel on which steps of approvals, and new rows, are told.
 CHANNEL = "bascule_ledger"
-#: The row with which some replica says that it removed a chain of another.
+#: The row with which some replica says that it removed a chain of another; no node can say so.
 REMOVED = """SELECT 1 FROM ledger_events WHERE event = 'ledger_cut'
+    AND NOT EXISTS (SELECT FROM ledger_chains c WHERE c.number = chain AND c.received)
     AND convert_from(body, 'UTF8')::json ->> 'chain' = ? LIMIT 1"""
 #: Rows of which the size is estimated, and what a row takes besides its event.
 _SAMPLE, _ROW_BYTES = 1_000, 400
@@ -86,6 +87,11 @@ CREATE TABLE parked_turns (
 );
 """,
     "ALTER TABLE ledger_chains ADD COLUMN seen_at timestamptz NOT NULL DEFAULT now()",
+    # What nodes send; ``process`` is the journal of the node's process.
+    """
+ALTER TABLE ledger_chains ADD COLUMN received boolean NOT NULL DEFAULT false;
+ALTER TABLE ledger_chains ADD COLUMN process bigint NOT NULL DEFAULT 0;
+""",
 )
 
 
@@ -97,14 +103,16 @@ class SharedTables(Tables):
     journals = "ledger_journals"
     meta = "ledger_meta"
     number = "link"
+    number_of = "e.link"
+    chains = "ledger_chains"
+    received = "c.received"
+    heard = "c.seen_at > now() - interval '15 minutes'"
+    node = "(SELECT c.node FROM ledger_chains c WHERE c.number = e.chain AND c.received)"
     chain = "(SELECT c.id FROM ledger_chains c WHERE c.number = e.chain)"
     leading = ("number", "chain", "link")
 
     def __init__(self, own: int = 0) -> None:
-        #: The number of the own chain.
-        self.own = own
-        #: The last number that a row was given, of all chains; it counts with its commit.
-        self.given = 0
+        super().__init__(own)
         #: Number and hash of the last row that the write under way has added to the own chain.
         self.appended: tuple[int, bytes] | None = None
 
@@ -150,6 +158,22 @@ class SharedTables(Tables):
         """Return the number and the hash of the last row that was cut off the front."""
         query = "SELECT base_number, base_hash FROM ledger_chains WHERE number = ?"
         return statements.execute(query, (self.own,)).fetchone()
+
+    def begin_chain(
+        self, statements: Statements, id: str, node: str, base: tuple[int, bytes], now: float
+    ) -> int:
+        """Begin the chain of a node after a row; return its number."""
+        [number] = statements.execute(
+            "INSERT INTO ledger_chains (id, node, base_number, base_hash, received)"
+            " VALUES (?, ?, ?, ?, true) RETURNING number",
+            (id, node, *base),
+        ).fetchone()
+        return number
+
+    def note_seen(self, statements: Statements, process: int, now: float) -> None:
+        """Note that a node has sent something of this chain, and of which journal it is."""
+        query = "UPDATE ledger_chains SET seen_at = now(), process = ? WHERE number = ?"
+        statements.execute(query, (process, self.own))
 
     def bounds(self, statements: Statements) -> tuple[int, int]:
         """Return the last number that was ever cut off, and the last of all, as readers count."""

@@ -11,8 +11,9 @@ from bascule.audit.journal import Disk, is_live
 from bascule.audit.journaled_ledger import JournaledLedger
 from bascule.audit.kept_anchors import kept_anchors
 from bascule.audit.ledger_check import ledger_check
-from bascule.audit.ledger_file import FILE_NAME, MIGRATIONS
+from bascule.audit.ledger_file import FILE_NAME, MIGRATIONS, FileTables
 from bascule.audit.ledger_settings import LedgerSettings
+from bascule.audit.retention import Limits, cut, cut_received
 from bascule.audit.search import LedgerReader
 from bascule.audit.verification import Told, Verification, verify
 from bascule.clock import SYSTEM_CLOCK, Clock
@@ -37,6 +38,7 @@ class SqliteLedger(JournaledLedger):
         commit: Commit = plain_commit,
     ) -> None:
         self._path = data_dir / FILE_NAME
+        self.tables = self._own = FileTables()
         database = Database(self._path, commit=commit, check=ledger_check, shrinks=True)
         database.advice = "it goes on by itself when the disk has room"
         super().__init__(
@@ -48,6 +50,8 @@ class SqliteLedger(JournaledLedger):
             disk=disk,
         )
         self._file = database
+        #: Rows after this one are not cut, as somebody waits for them; None: nobody does.
+        self.awaited: int | None = None
         #: Which file the database is; another may come to have its name.
         self._identity: tuple[int, int] | None = None
 
@@ -61,7 +65,7 @@ class SqliteLedger(JournaledLedger):
 
     def reader(self) -> LedgerReader:
         """Return the reading side."""
-        return LedgerReader(self.database, self.is_live)
+        return LedgerReader(self.database, self.is_live, tables=self.tables)
 
     def verify(self, told: Told) -> Verification:
         """Verify the file against the anchors, as far as this process can read them."""
@@ -77,7 +81,19 @@ class SqliteLedger(JournaledLedger):
             "INSERT OR IGNORE INTO meta (key, value) VALUES ('ledger_id', ?)",
             (secrets.token_hex(8),),
         )
+        self._own.given = self._own.bounds(statements)[1]
         super()._begin(statements)
+
+    def _note_last(self, number: int) -> None:
+        """Take notice of the last row of the own chain; rows of nodes are counted too."""
+        self._last = max(self._last, number)
+        self.number = max(self.number, self._own.given)
+
+    def _cut(self, statements: Statements, limits: Limits, now: float) -> bool:
+        """Cut the own chain, but nothing that is awaited elsewhere, and those of nodes."""
+        most = self.awaited
+        own = cut(statements, limits, now, "retention", self.tables, most=most) is not None
+        return own or cut_received(statements, limits, now, "retention", self.tables) is not None
 
     def _refuse_replaced(self) -> None:
         """Refuse to add to a file that nobody finds any more: what it has is gone with us."""

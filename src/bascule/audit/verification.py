@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bascule.audit.anchor_walk import AnchorWalk
 from bascule.audit.anchors import key_id, parsed, read_public_key
+from bascule.audit.chain import GENESIS
 from bascule.audit.checkpoints import stored
 from bascule.audit.export import rows_of_export
 from bascule.audit.findings import MOST_TOLD, KeyFrom, Problem, Problems, Verification
-from bascule.audit.ledger_file import FILE, MIGRATIONS, Tables
+from bascule.audit.ledger_file import FILE, MIGRATIONS, Tables, file_tables
 from bascule.audit.row_walk import Found, RowWalk, stored_rows
 from bascule.db.errors import StoreUnavailable
 from bascule.db.sqlite import read_only, refuse_foreign
@@ -56,8 +58,7 @@ def verify(
     try:
         if _is_database(source):
             with _opened(source) as connection:
-                chain = Chain("", "", tables, anchors)
-                return _chain_walk(connection, chain, given, told).finish()
+                return _of_file(connection, anchors, given, told)
         with source.open("rb") as file:
             return _of_export(file, anchors or (), given, told)
     except (OSError, sqlite3.Error) as error:
@@ -92,6 +93,31 @@ def _opened(path: Path) -> Generator[sqlite3.Connection, None, None]:
         yield connection
 
 
+def _of_file(
+    connection: sqlite3.Connection,
+    anchors: Iterable[bytes] | None,
+    given: str | None,
+    told: Told,
+) -> Verification:
+    """Verify the own chain of a file, and those that nodes have sent."""
+    tables = file_tables(connection)
+    own = Chain("", "", tables, anchors)
+    nodes = [] if tables.chains is None else [*received_chains(connection, tables)]
+    if not nodes:
+        return _chain_walk(connection, own, given, told).finish()
+    id = tables.ledger_id(connection) or ""
+    return verify_chains(connection, [Chain(id, id, tables, anchors), *nodes], told, given)
+
+
+def received_chains(statements: Statements, tables: Tables) -> Iterator[Chain]:
+    """Yield the chains of nodes."""
+    found = statements.execute(
+        f"SELECT number, id, node FROM {tables.chains} c WHERE {tables.received} ORDER BY number"  # noqa: S608 - constants
+    ).fetchall()
+    for number, id, node in found:
+        yield Chain(id, f"{id} of {node}", tables.of(number), received=True)
+
+
 def _of_export(
     lines: Iterable[bytes], anchors: Iterable[bytes], given: str | None, told: Told
 ) -> Verification:
@@ -112,6 +138,7 @@ def _of_export(
         name = name if one is None else one[0].chain
         if name not in walks:
             walks[name] = _Walk(AnchorWalk((), None, name))
+        walks[name].received |= one is not None and bool(one[0].node)
         walks[name].take(one)
     return _together(walks, given=given)
 
@@ -169,17 +196,24 @@ def merged(chains: Mapping[str, Verification], given: str | None = None) -> Veri
 
 
 def verify_chains(
-    statements: Statements, chains: Iterable[Chain], told: Told = lambda _: None
+    statements: Statements,
+    chains: Iterable[Chain],
+    told: Told = lambda _: None,
+    given: str | None = None,
 ) -> Verification:
-    """Verify several chains of one database, each against its anchors."""
+    """Verify several chains of one database, each against its anchors.
+
+    Those of nodes are signed by their own keys; a given one is that of the others.
+    """
     walks: dict[str, _Walk] = {}
     names: dict[str, str] = {}
     done = 0
     for one in chains:
-        walk = _chain_walk(statements, one, None, partial(_told_after, done, told))
+        key = None if one.received else given
+        walk = _chain_walk(statements, one, key, partial(_told_after, done, told))
         walks[one.id], names[one.id] = walk, one.name
         done += walk.rows
-    return _together(walks, names)
+    return _together(walks, names, given)
 
 
 def _told_after(done: int, told: Told, count: int) -> None:
@@ -193,6 +227,8 @@ class Chain(Struct, frozen=True):
     name: str
     tables: Tables
     anchors: Iterable[bytes] | None = None
+    #: Whether a node sends it.
+    received: bool = False
 
 
 def _together(
@@ -200,8 +236,22 @@ def _together(
 ) -> Verification:
     """Return what was found of all chains, but of those that one of them says are removed."""
     removed = {id for walk in walks.values() for id in walk.removed}
-    found = {names.get(id, id): walk.finish() for id, walk in walks.items() if id not in removed}
-    return merged(found, given)
+    fronts = {id: front for walk in walks.values() for id, front in walk.fronts.items()}
+    for id, walk in walks.items():
+        walk.check_front(fronts.get(id))
+    left = {id: walk for id, walk in walks.items() if id not in removed}
+    found = {names.get(id, id): walk.finish() for id, walk in left.items()}
+    own = {
+        name: one
+        for (name, one), walk in zip(found.items(), left.values(), strict=True)
+        if not walk.received
+    }
+    if len(own) in (0, len(found)):
+        return merged(found, given)
+    by = merged(own, given)  # what nodes signed themselves says nothing about who signed the rest
+    return replace(
+        merged(found, given), key_id=by.key_id, key_from=by.key_from, anchored_at=by.anchored_at
+    )
 
 
 def _chain_walk(statements: Statements, chain: Chain, given: str | None, told: Told) -> _Walk:
@@ -209,7 +259,8 @@ def _chain_walk(statements: Statements, chain: Chain, given: str | None, told: T
     _check_checkpoints(statements, tables, problems)
     lines = stored(statements, tables) if chain.anchors is None else chain.anchors
     anchors = AnchorWalk(lines, given, tables.ledger_id(statements))
-    walk = _Walk(anchors, problems, tables, _base(statements, tables, problems))
+    before = _base(statements, tables, problems)
+    walk = _Walk(anchors, problems, tables, before, received=chain.received)
     for found in _counted(stored_rows(statements, problems, tables=tables), told):
         walk.take(found)
     return walk
@@ -231,17 +282,36 @@ class _Walk:
         problems: Problems | None = None,
         tables: Tables = FILE,
         before: tuple[int, bytes] | None = None,
+        *,
+        received: bool = False,
     ) -> None:
         self._anchors = anchors
         self._problems = problems = problems or Problems()
-        self._rows = RowWalk(anchors.checked(problems), problems, tables=tables)
+        checked = anchors.checked(problems)
+        self._rows = RowWalk(checked, problems, tables=tables, received=received)
         self._before = before
         self.take = self._rows.take
-        self.removed = self._rows.removed
+        self.removed, self.fronts = self._rows.removed, self._rows.fronts
 
     @property
     def rows(self) -> int:
         return self._rows.rows
+
+    @property
+    def received(self) -> bool:
+        """Say whether a node sent the rows."""
+        return self._rows.received
+
+    @received.setter
+    def received(self, value: bool) -> None:
+        self._rows.received = value
+
+    def check_front(self, said: tuple[int, bytes] | None) -> None:
+        """See that what a node's chain begins after is what the own chain says of it."""
+        before = said or (0, GENESIS)
+        if self.received and self._before is not None and self._before != before:
+            words = f"the chain is said to begin after it, and the own one says after {before[0]}"
+            self._problems.add(self._before[0], words)
 
     def finish(self) -> Verification:
         """Return what was found."""

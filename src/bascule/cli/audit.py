@@ -100,6 +100,7 @@ def _filters() -> tuple[Option, ...]:
         _by("--session", "ID", "session_id", "of this session"),
         _by("--approval", "ID", "approval_id", "under this approval"),
         _by("--token-id", "ID", "token_id", "of this token, by its id"),
+        _by("--node", "NAME", "node", "that this node wrote"),
     )
 
 

@@ -67,7 +67,7 @@ def file_trail(path: Path) -> Generator[LedgerReader]:
     """Return the trail of a file; its journals are beside it, if anywhere."""
     file = LedgerFile(path)
     try:
-        yield LedgerReader(file, partial(is_live, path.parent / FOLDER))
+        yield LedgerReader(file, partial(is_live, path.parent / FOLDER), tables=file.tables)
     finally:
         file.close()
 

@@ -81,7 +81,7 @@ def _cells(entry: AuditEntry) -> list[str]:
         _time(entry),
         _text(event, "caller", "by"),
         _text(event, "task_id"),
-        _what(event),
+        _what(event) + _where(entry),
         shown(entry.status or ""),
         _text(event, "code") or ("" if _is_call(event) else _text(event, "reason")),
         _milliseconds(event),
@@ -147,12 +147,17 @@ def _life_lines(life: CallLife) -> Iterator[str]:
     yield f"call {shown(life.request_id)} of {what}: {_status(life.status or '')}"
     for entry in life.entries:
         yield ""
-        yield f"{_time(entry)}  {_headline(entry.event)}  (row {entry.number})"
+        row = f"(row {entry.number}{_where(entry)})"
+        yield f"{_time(entry)}  {_headline(entry.event)}  {row}"
         for name, value in entry.event.items():
             if name not in _SAID and value not in (None, ""):
                 value = round(value, 3) if isinstance(value, float) else value
                 words = value if isinstance(value, str) else json.dumps(value)
                 yield f"  {shown(name)}: {shown(words)}"
+
+
+def _where(entry: AuditEntry) -> str:
+    return "" if entry.node is None else f" at {shown(entry.node)}"
 
 
 def _headline(event: JsonObject) -> str:

@@ -17,7 +17,7 @@ from bascule.app.settings import Settings
 from bascule.audit.anchors import Anchor, parsed
 from bascule.audit.checkpoints import last_line
 from bascule.audit.journal import FOLDER
-from bascule.audit.ledger_file import ANCHORS_NAME, FILE_NAME, tip
+from bascule.audit.ledger_file import ANCHORS_NAME, FILE_NAME, file_tables, tip
 from bascule.audit.search import LedgerFile
 from bascule.cli.command import run_async, show, shown
 from bascule.cli.command_line import typed
@@ -159,11 +159,15 @@ async def _ledger(settings: Settings, data: Path, problems: list[str]) -> Ledger
 
 def _state(connection: sqlite3.Connection) -> tuple[int, Anchor | None, float | None]:
     """Return the last row, the last anchor, and when the first row came that has none."""
-    line = last_line(connection)
+    tables = file_tables(connection)
+    line = last_line(connection, tables)
     anchor = None if line is None else parsed(line)
-    query = "SELECT timestamp FROM events WHERE number > ? ORDER BY number LIMIT 1"
-    first = connection.execute(query, (0 if anchor is None else anchor.number,)).fetchone()
-    return tip(connection)[0], anchor, None if first is None else first[0]
+    first = connection.execute(
+        f"SELECT timestamp FROM events WHERE {tables.mine} AND {tables.number} > ?"  # noqa: S608 - constants
+        f" ORDER BY {tables.number} LIMIT 1",
+        (0 if anchor is None else anchor.number,),
+    ).fetchone()
+    return tip(connection, tables)[0], anchor, None if first is None else first[0]
 
 
 def _warnings(

@@ -79,6 +79,13 @@ class ClientTokens(Struct, frozen=True):
     tokens: tuple[ClientToken, ...]
 
 
+class SecretsChanged(Struct, frozen=True):
+    """These secrets may be others than they were, ``*`` is all of them; and how they are called."""
+
+    names: frozenset[str]
+    version: str
+
+
 class Bookmark(Struct, frozen=True):
     """All that happened up to a position has been said."""
 
@@ -99,7 +106,9 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-Said: TypeAlias = Welcome | Snapshot | SnapshotChange | ClientTokens | Bookmark | WorkOrder
+Said: TypeAlias = (
+    Welcome | Snapshot | SnapshotChange | ClientTokens | SecretsChanged | Bookmark | WorkOrder
+)
 S = TypeVar("S", bound=Said | None)
 
 
@@ -132,6 +141,8 @@ class FollowReader:
                 return self._change(message.change)
             case "tokens":
                 return self._client_tokens(message.tokens)
+            case "secrets":
+                return self._secrets(message.secrets)
             case kind:
                 return self._whole(_one_message(message, kind))
 
@@ -185,6 +196,10 @@ class FollowReader:
         if part.partial:
             return None
         return self._whole(ClientTokens(part.version, (*self._tokens.values(),)))
+
+    def _secrets(self, said: pb.SecretsChanged) -> SecretsChanged:
+        self._count(len(said.names))
+        return self._whole(SecretsChanged(frozenset(said.names), said.version))
 
     def _count(self, items: int, size: int = 0) -> None:
         self._items += items

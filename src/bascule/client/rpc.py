@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -32,11 +32,13 @@ from bascule.client.followed import (
     ClientTokens,
     FollowReader,
     Said,
+    SecretsChanged,
     TooMuch,
     Welcome,
     WorkOrder,
 )
 from bascule.client.http import ApiError, Unreachable
+from bascule.client.rpc_failures import errors_of
 from bascule.client.snapshots import Report, refuse_parted, shortened, words_of
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError
@@ -48,7 +50,6 @@ from bascule.wire.api.nodes import MAX_SERVERS
 from bascule.wire.pb import node_pb2 as pb
 from bascule.wire.pb import registry_pb2
 from bascule.wire.protobuf import struct_message
-from bascule.wire.rpc_errors import DETAILS, code_in
 
 SERVICE = "bascule.registry.v1.NodeService"
 #: The smallest answer that has the newest position.
@@ -75,6 +76,8 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 _ASK_ANEW = frozenset({"store_changed", "compacted", "future_revision"})
 #: Is given all client tokens, and keys by label.
 OnTokens: TypeAlias = Callable[[tuple[ClientToken, ...], Mapping[str, bytes]], object]
+#: Is given the names of secrets that may be others now; ``*`` is all of them.
+OnSecrets: TypeAlias = Callable[[frozenset[str]], object]
 OnWork: TypeAlias = Callable[[WorkOrder | None], object]
 
 
@@ -143,12 +146,15 @@ class RpcSource(Lifetime):
         self._target = target
         self._access = access
         self._on_tokens = on_tokens
+        #: Is told of secrets that may be others than they were.
+        self.on_secrets: OnSecrets | None = None
         self._bounds = bounds or Bounds()
         self._clock = clock
         self._process = secrets.token_hex(8)
         self._asking = asyncio.Lock()
         self._stream: _Stream | None = None
         self._tokens: ClientTokens | None = None
+        self._secrets_version = ""
         self._has_spoken = False
         #: Is told what to do, of streams that are followed, and None when one ends.
         self.on_work: OnWork | None = None
@@ -247,6 +253,7 @@ class RpcSource(Lifetime):
             tokens_version="" if self._tokens is None else self._tokens.version,
             process=self._process,
             version=version("bascule"),
+            secrets_version=self._secrets_version,
         )
         if known is not None:
             request.since_revision = known.revision
@@ -296,6 +303,11 @@ class RpcSource(Lifetime):
     def _hand_on(self, stream: _Stream) -> None:
         """Take over what a stream that is followed says of the node and of tokens."""
         welcome = self.welcome = stream.welcome
+        changed, stream.secrets = stream.secrets, None
+        if changed is not None:
+            self._secrets_version = changed.version
+            if self.on_secrets is not None:
+                self.on_secrets(changed.names)
         if stream.tokens is None:
             return
         self._tokens, stream.tokens = stream.tokens, None
@@ -326,6 +338,11 @@ class RpcSource(Lifetime):
     async def _say(self, said: pb.ReportRequest) -> None:
         await self.ask("Report", said.SerializeToString())
 
+    @property
+    def is_followed(self) -> bool:
+        """Say whether a stream of the registry is being read."""
+        return self._stream is not None and self._stream.is_read
+
     async def ask(self, method: str, request: bytes, seconds: float = ANSWER_SECONDS) -> bytes:
         """Call a method of the service that has one answer.
 
@@ -341,7 +358,7 @@ class RpcSource(Lifetime):
             return await self._answer(channel, method, request, seconds)
 
     async def _answer(self, channel: Any, method: str, request: bytes, seconds: float) -> bytes:
-        with _errors(self._target):
+        with errors_of(self._target):
             call = channel.unary_unary(method)
             return await call(request, metadata=self._metadata, timeout=seconds)
 
@@ -371,6 +388,7 @@ class _Stream:
         self.welcome = Welcome("", 0.0)
         #: Those that came and were not yet handed on.
         self.tokens: ClientTokens | None = None
+        self.secrets: SecretsChanged | None = None
 
     async def begin(self, request: bytes, metadata: aio.Metadata) -> None:
         """Open it; raise as the registry refuses it."""
@@ -405,6 +423,9 @@ class _Stream:
                 return
             if isinstance(said, ClientTokens):
                 self.tokens = said
+            elif isinstance(said, SecretsChanged):
+                before = frozenset[str]() if self.secrets is None else self.secrets.names
+                self.secrets = SecretsChanged(before | said.names, said.version)
             elif isinstance(said, Snapshot | SnapshotChange | Bookmark):
                 self._move(said.position)
             yield said
@@ -443,7 +464,7 @@ class _Stream:
     async def _next(self) -> Said | None:
         """Return the next whole thing that is said; None at the end."""
         while True:
-            with _errors(self._target):
+            with errors_of(self._target):
                 data = await self._call.read()
             if not isinstance(data, bytes):  # grpc's mark of the end
                 return None
@@ -455,35 +476,3 @@ class _Stream:
                 self.welcome = said
             if said is not None:
                 return said
-
-
-@contextmanager
-def _errors(target: str) -> Generator[None, None, None]:
-    """Raise in our terms what ends a call."""
-    try:
-        yield
-    except aio.AioRpcError as error:
-        raise _error(target, error) from error
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        # grpc's word for a call whose connection was closed here.
-        raise Unreachable(f"{target}: the connection was given up") from None
-
-
-def _error(target: str, error: aio.AioRpcError) -> BasculeError:
-    """Return how a call ended, in our terms."""
-    words = error.details() or error.code().name
-    trailer = dict(error.trailing_metadata() or ()).get(DETAILS)
-    code = code_in(trailer) if isinstance(trailer, bytes) else None
-    if error.code() is grpc.StatusCode.UNAUTHENTICATED:
-        refused = f"{target}: the registry refuses the token of this node: {words}"
-        return ApiError(0, code or "unauthenticated", refused)
-    if code is not None:
-        return ApiError(0, code, f"{target}: {words}")
-    if error.code() is grpc.StatusCode.UNAVAILABLE:
-        return Unreachable(f"{target}: the registry cannot be reached: {words}")
-    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return TooMuch(f"{target}: the registry sends more than this node takes: {words}")
-    return Unreachable(f"{target}: {error.code().name}: {words}")

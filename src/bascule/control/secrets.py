@@ -8,12 +8,15 @@ Python. Whatever is done is noted before it is done.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Required, TypedDict
+
+import msgspec
 
 from bascule.audit.events import Act, SecretAction, SecretChanged
 from bascule.auth.token_store import refuse_open_folder
@@ -76,6 +79,8 @@ class Secrets:
         self._writing = asyncio.Lock()
         self._telling = asyncio.Lock()
         self._told: Mapping[str, object] = {}
+        #: What was last given a version, and that.
+        self._named: tuple[object, str] = None, ""
         self._subscribers: list[Callable[[str], None]] = []
         #: All values that this process gave to anybody, old versions too: to be masked.
         self.known_values: frozenset[str] = frozenset()
@@ -179,6 +184,15 @@ class Secrets:
             self.known_values |= {value}
         return value
 
+    async def given(self, name: str, use: SecretUse, *, to: str) -> str:
+        """Return a secret for a server or backend of a node elsewhere; raise as ``secret`` does.
+
+        Unlike what stays in this process, that it left is noted.
+        """
+        value = await self.secret(name, use)
+        await self._noted("read", name, to, use=use)
+        return value
+
     async def _resolved(self, name: str, use: SecretUse) -> str:
         try:
             return await self._store.read(partial(self._sealed.resolve, name=name, use=use))
@@ -209,6 +223,14 @@ class Secrets:
         return use_in(self.records(), kind, user)
 
     # --- telling
+
+    @property
+    def version(self) -> str:
+        """Return what all values and bindings together are called, at every replica the same."""
+        if self._named[0] is not self._told:
+            told = msgspec.json.encode(self._told, order="sorted")
+            self._named = self._told, hashlib.sha256(told).hexdigest()[:32]
+        return self._named[1]
 
     def sealer(self) -> SecretSealer:
         """Return what seals other things than secrets under the key of these."""

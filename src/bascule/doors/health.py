@@ -42,6 +42,7 @@ _OPEN_WORDS: Mapping[str, str] = {
     "registry_unwritable": "the registry cannot be written to",
     "ledger_unwritable": "the ledger cannot be written to, and calls that write do not leave",
     "ledger_behind": "the database of the ledger does not take what happens",
+    "ledger_refused": "the control plane does not take the rows of the node's ledger",
     "snapshot_unwritable": "what the node knows cannot be kept for its next start",
     "files_differ": "the files of this replica are not those that count",
     "backends_differ": "the backends of this replica's settings are not those that count",

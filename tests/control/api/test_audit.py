@@ -122,6 +122,7 @@ FOUND = {
     f"since={START + 1}&until=2023-11-14T23:13:22%2B01:00": [2, 3],
     "server_id=git&event=session_refused": [5],
     "server_id=nowhere": [],
+    "node=east": [],
 }
 
 

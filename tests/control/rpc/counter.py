@@ -20,9 +20,11 @@ from bascule.control.rpc import nodes
 from bascule.control.rpc.askers import Askers
 from bascule.control.rpc.calls import Unary
 from bascule.control.rpc.guard import RpcGuard
+from bascule.control.rpc.ledgers import LedgerRpc
 from bascule.control.rpc.node_approvals import NodeApprovals
 from bascule.control.rpc.port import RpcPort
 from bascule.control.rpc.registry import NAME, RegistryRpc
+from bascule.control.secrets import Secrets
 from bascule.control.work.channel import WorkChannel
 from bascule.control.work.rows import LocalRows
 from bascule.model.role import ROLES, Role
@@ -168,12 +170,17 @@ async def open_counter(
     *,
     settings: Settings | None = None,
     tls: Tls | None = None,
+    secrets: Secrets | None = None,
+    ledgers: LedgerRpc | None = None,
     approvals: Approvals | None = None,
 ) -> AsyncGenerator[RpcCounter, None]:
+    """Open one; secrets are for the records of its registry."""
     clock = FakeClock()
     kept = store or MemoryStore(clock=clock)
     async with open_registry(kept, clock=clock, settings=settings) as service:
         counter = RpcCounter(service, make_tokens(), clock)
+        if secrets is not None:
+            secrets.records = service.snapshot
         for role in ROLES:
             task = "t" if role == "client" else None
             counter.given[role] = (await counter.tokens.mint(role, role, task_id=task)).token
@@ -182,9 +189,13 @@ async def open_counter(
             if approvals is not None:
                 askers = Askers(counter.tokens, service.assignments, clock)
                 further = NodeApprovals(approvals, service, askers, clock).methods()
+            if ledgers is not None:
+                further += ledgers.methods()
             async with (
                 WorkChannel(LocalRows(clock), service, clock) as counter.works,
-                nodes.NodeRpc(service, counter.tokens, clock, counter.works) as node_rpc,
+                nodes.NodeRpc(
+                    service, counter.tokens, clock, counter.works, secrets=secrets
+                ) as node_rpc,
                 RpcPort(
                     [RegistryRpc(service).service(), node_rpc.service(*further)],
                     counter.guard,

@@ -20,13 +20,16 @@ from bascule.control.rpc.calls import Call, Service, Streaming, Unary
 from bascule.control.rpc.handed_tokens import Handed, HandedTokens, KeptTokens
 from bascule.control.rpc.node_records import NodeRecords, Telling
 from bascule.control.rpc.node_streams import NodeStreams
+from bascule.control.rpc.secrets import SecretRpc
 from bascule.control.rpc.told import welcome
 from bascule.control.rpc.work import WorkRpc
+from bascule.control.secrets import Secrets
 from bascule.control.work.channel import WorkChannel
 from bascule.control.work.rows import LocalRows
 from bascule.db.errors import StoreUnavailable
 from bascule.lifetime import Lifetime
 from bascule.model.assignment import Assignment
+from bascule.model.secret_use import SecretUse
 from bascule.model.snapshot import Position
 from bascule.wire.api.nodes import NodeSaid, NodeWords
 from bascule.wire.pb import node_pb2 as pb
@@ -48,9 +51,12 @@ class NodeRpc(Lifetime):
         tokens: KeptTokens,
         clock: Clock,
         works: WorkChannel | None = None,
+        *,
+        secrets: Secrets | None = None,
     ) -> None:
         """Serve a registry; without ``works`` no node is asked to do anything."""
         self._service = service
+        self._secrets = None if secrets is None else SecretRpc(secrets, service.tick, self._serves)
         self._clock = clock
         self._reports = Reports(service, clock)
         self._handed = HandedTokens(tokens)
@@ -69,6 +75,9 @@ class NodeRpc(Lifetime):
 
     async def close(self) -> None:
         """Stop that."""
+        if self._secrets is not None:
+            self._secrets.close()
+            self._secrets = None
         for task in self._upkeep:
             task.cancel()
         await asyncio.gather(*self._upkeep, return_exceptions=True)
@@ -78,7 +87,8 @@ class NodeRpc(Lifetime):
         """Return the service, for the port; ``further`` are methods that others have."""
         follow = Streaming("Follow", pb.FollowRequest, "registry:read_secrets", self._follow)
         report = Unary("Report", pb.ReportRequest, "status:write", self._report)
-        return Service(NAME, (follow, report, self._works.method(), *further))
+        secrets = () if self._secrets is None else self._secrets.methods()
+        return Service(NAME, (follow, report, self._works.method(), *secrets, *further))
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -123,7 +133,8 @@ class NodeRpc(Lifetime):
             async with aclosing(telling.events):
                 yield self._welcome(node, assigned)
                 handed = await self._handed.of(telling.tasks)
-                for part in (*_unless(version, handed), *telling.first):
+                secrets, number = self._secrets_at(request.secrets_version), self._secrets_number
+                for part in (*_unless(version, handed), *secrets, *telling.first):
                     yield part
                 if telling.head is None:
                     hand.begin()
@@ -136,7 +147,8 @@ class NodeRpc(Lifetime):
                         assigned = telling.assignment
                         yield self._welcome(node, assigned)
                     handed = await self._handed.of(telling.tasks)
-                    for part in (*_unless(version, handed), *said):
+                    secrets, number = self._secrets_after(number), self._secrets_number
+                    for part in (*_unless(version, handed), *secrets, *said):
                         yield part
                     if event.revision == telling.head:
                         hand.begin()
@@ -146,6 +158,22 @@ class NodeRpc(Lifetime):
     def _welcome(self, node: str, assigned: Assignment) -> bytes:
         seconds, now = self._service.bookmark_seconds, self._clock.now()
         return welcome(node, seconds, self._keys, assigned, now=now)
+
+    def _secrets_at(self, version: str) -> tuple[bytes, ...]:
+        return () if self._secrets is None else self._secrets.begin(version)
+
+    def _secrets_after(self, number: int) -> tuple[bytes, ...]:
+        return () if self._secrets is None else self._secrets.after(number)
+
+    @property
+    def _secrets_number(self) -> int:
+        return 0 if self._secrets is None else self._secrets.number
+
+    async def _serves(self, call: Call, use: SecretUse) -> bool:
+        """Say whether a node is assigned a server or backend now."""
+        assignments = self._service.assignments
+        await assignments.refresh()
+        return assignments.share(call.principal.name).serves(use.kind, use.id)
 
     # --- the way back
 

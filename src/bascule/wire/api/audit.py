@@ -33,18 +33,22 @@ class AuditFilters(Struct, frozen=True, kw_only=True):
     status: CallState | None = None
     code: ErrorCode | None = None
     approval_id: str | None = None
+    #: The node that wrote it.
+    node: str | None = None
 
 
-class AuditEntry(Struct, frozen=True, kw_only=True):
+class AuditEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One row of the ledger: ``event`` as it was written, ``status`` as it stands now.
 
     A call that left and has not ended is ``running`` while its process lives, else ``unknown``.
+    ``node`` is the node that wrote it, where it was not the control plane.
     """
 
     number: int
     at: str | None
     status: str | None
     event: JsonObject
+    node: str | None = None
 
 
 class AuditPage(Struct, frozen=True, kw_only=True):

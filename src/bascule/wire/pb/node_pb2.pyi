@@ -18,7 +18,7 @@ class Position(_message.Message):
     def __init__(self, store_id: _Optional[str] = ..., revision: _Optional[int] = ..., mark: _Optional[str] = ...) -> None: ...
 
 class FollowRequest(_message.Message):
-    __slots__ = ("since_revision", "store_id", "mark", "tokens_version", "process", "version", "part")
+    __slots__ = ("since_revision", "store_id", "mark", "tokens_version", "process", "version", "part", "secrets_version")
     SINCE_REVISION_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
@@ -26,6 +26,7 @@ class FollowRequest(_message.Message):
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_VERSION_FIELD_NUMBER: _ClassVar[int]
     since_revision: int
     store_id: str
     mark: str
@@ -33,7 +34,8 @@ class FollowRequest(_message.Message):
     process: str
     version: str
     part: str
-    def __init__(self, since_revision: _Optional[int] = ..., store_id: _Optional[str] = ..., mark: _Optional[str] = ..., tokens_version: _Optional[str] = ..., process: _Optional[str] = ..., version: _Optional[str] = ..., part: _Optional[str] = ...) -> None: ...
+    secrets_version: str
+    def __init__(self, since_revision: _Optional[int] = ..., store_id: _Optional[str] = ..., mark: _Optional[str] = ..., tokens_version: _Optional[str] = ..., process: _Optional[str] = ..., version: _Optional[str] = ..., part: _Optional[str] = ..., secrets_version: _Optional[str] = ...) -> None: ...
 
 class FollowResponse(_message.Message):
     __slots__ = ("welcome", "snapshot", "change", "tokens", "secrets", "work", "bookmark")
@@ -177,10 +179,12 @@ class ClientToken(_message.Message):
     def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., task_id: _Optional[str] = ..., person: _Optional[str] = ..., created_at: _Optional[float] = ..., expires_at: _Optional[float] = ..., digest: _Optional[bytes] = ..., acts_for_users: bool = ..., made_by: _Optional[str] = ..., tasks: _Optional[_Union[_records_pb2.StringList, _Mapping[str, object]]] = ...) -> None: ...
 
 class SecretsChanged(_message.Message):
-    __slots__ = ("names",)
+    __slots__ = ("names", "version")
     NAMES_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     names: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
+    version: str
+    def __init__(self, names: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ...) -> None: ...
 
 class Work(_message.Message):
     __slots__ = ("id", "timeout_ms", "test", "try_out", "preview", "cancel")
@@ -581,14 +585,18 @@ class WithdrawResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class AppendRequest(_message.Message):
-    __slots__ = ("before", "rows", "anchors")
+    __slots__ = ("before", "rows", "anchors", "ledger", "journal")
     BEFORE_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     ANCHORS_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
     before: bytes
     rows: _containers.RepeatedCompositeFieldContainer[LedgerRow]
     anchors: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, before: _Optional[bytes] = ..., rows: _Optional[_Iterable[_Union[LedgerRow, _Mapping[str, object]]]] = ..., anchors: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    ledger: str
+    journal: int
+    def __init__(self, before: _Optional[bytes] = ..., rows: _Optional[_Iterable[_Union[LedgerRow, _Mapping[str, object]]]] = ..., anchors: _Optional[_Iterable[bytes]] = ..., ledger: _Optional[str] = ..., journal: _Optional[int] = ...) -> None: ...
 
 class LedgerRow(_message.Message):
     __slots__ = ("number", "journal", "place", "event", "hash")
@@ -605,9 +613,11 @@ class LedgerRow(_message.Message):
     def __init__(self, number: _Optional[int] = ..., journal: _Optional[int] = ..., place: _Optional[int] = ..., event: _Optional[bytes] = ..., hash: _Optional[bytes] = ...) -> None: ...
 
 class AppendResponse(_message.Message):
-    __slots__ = ("number", "hash")
+    __slots__ = ("number", "hash", "anchored")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     HASH_FIELD_NUMBER: _ClassVar[int]
+    ANCHORED_FIELD_NUMBER: _ClassVar[int]
     number: int
     hash: bytes
-    def __init__(self, number: _Optional[int] = ..., hash: _Optional[bytes] = ...) -> None: ...
+    anchored: int
+    def __init__(self, number: _Optional[int] = ..., hash: _Optional[bytes] = ..., anchored: _Optional[int] = ...) -> None: ...
