@@ -7,7 +7,7 @@ can answer, its API answers with ``no_node``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from bascule.app.control_plane import (
     ControlPlane,
@@ -68,12 +68,15 @@ def _unused(settings: Settings) -> Iterator[str]:
         yield "agents: a control plane alone connects no servers, so this file is not read"
 
 
-def registry_only(plane: ControlPlane) -> list[GuardedRoute]:
-    """Return every route of a control plane alone."""
+def registry_only(
+    plane: ControlPlane, others: Callable[[], Mapping[str, str]] = dict
+) -> list[GuardedRoute]:
+    """Return every route of a control plane alone; ``others`` are troubles beside its own."""
     service = plane.stores.service
 
     def health() -> Health:
-        return health_of(service.view.revision, (), following=True, troubles=plane.troubles())
+        troubles = {**plane.troubles(), **others()}
+        return health_of(service.view.revision, (), following=True, troubles=troubles)
 
     def position() -> Position:
         return Position(service.view.store_id, service.view.revision)

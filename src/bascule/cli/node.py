@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from bascule.app.hardening import harden
 from bascule.app.settings import Settings
 from bascule.asgi.serve import CannotServe
-from bascule.cli.command import ALLOW_EGRESS, run_async, show, shown
-from bascule.cli.configuration import CONFIG, DATA_DIR, address, read_settings
-from bascule.cli.endpoint import Endpoint, owner_headers, proven_url
+from bascule.cli.command import ALLOW_EGRESS, run_async, shown
+from bascule.cli.configuration import CONFIG, DATA_DIR, WORKERS, address, read_settings
+from bascule.cli.node_standing import NODE_PORT, NODE_SETTINGS, accept, status
 from bascule.cli.parser import (
     ENVIRONMENT,
     JSON,
@@ -38,18 +38,13 @@ from bascule.cli.serving import (
     print_announcement,
     say_ended,
 )
-from bascule.cli.table import render_table
 from bascule.errors import BasculeError, InvalidRecord
-from bascule.model.json import JsonObject
-from bascule.wire.api.addresses import GATEWAY, NODE, NODE_ACCEPT
+from bascule.wire.api.addresses import GATEWAY
 from bascule.wire.api.nodes import NodeStanding
 
 if TYPE_CHECKING:
     from bascule.app.node_serve import NodeOrder
 
-_PORT = 7072
-#: What is otherwise than with a registry, which may be on the same machine.
-_USUAL: JsonObject = {"data_dir": "~/.local/share/bascule-node", "server.port": _PORT}
 _SERVE_EPILOG = """\
 The node has the doors of bascule up: tools, MCP clients, chat and guests. What it serves is written
 at the control plane; it needs a token of role node from there, in BASCULE_TOKEN or a file. Records
@@ -57,9 +52,12 @@ may read and start nothing of this machine unless it is allowed here or in [node
 what is refused says what to add. The node keeps what it knows in its data directory, and goes on
 with that when the control plane is away, also from its start on.
 
+With --workers N that many processes share the port, to use more than one core: each connects to
+the servers for itself, so that a local server runs N times. One that dies is started again.
+
   bascule tokens create --role node --name east    # at the control plane
   bascule node serve --registry 127.0.0.1:7071 --allow-executable 'uvx mcp-server-time'
-  bascule node serve --registry registry.example:7071 --ca ca.pem --token-file token
+  bascule node serve --registry registry.example:7071 --ca ca.pem --token-file token --workers 4
 
 With --json each announcement is one line of JSON: {"event": "serving", "url", "mcp_url", "node",
 "registry", "revision", "state", "reason"}, {"event": "ended"}; a start that fails prints {"error"}.
@@ -77,8 +75,6 @@ all nodes at once.
 
   bascule node accept
 """
-_SERVE = "node serve --registry HOST:PORT"
-_ASK_SECONDS = 15.0
 
 
 def fill(group: Parser) -> None:
@@ -95,11 +91,12 @@ def fill(group: Parser) -> None:
         option("--ca", "FILE", "reach the control plane with TLS, trusting this file (PEM)"),
         switch("--insecure-registry", "reach a control plane elsewhere without TLS"),
         option("--wait", "SECONDS", "how long a first start waits for it (30)", type=float),
-        *(DATA_DIR, CONFIG, *address(_PORT), ENVIRONMENT),
+        *(DATA_DIR, CONFIG, *address(NODE_PORT), ENVIRONMENT),
         many("--allow-variable", "NAME", "a variable that records may read; may be repeated"),
         many("--allow-executable", "LINE", "what records may start; may be repeated"),
         many("--allow-file", "PATH", "a file that records may read; may be repeated"),
         ALLOW_EGRESS,
+        WORKERS,
         *LOGGING,
         JSON_LINES,
         epilog=_SERVE_EPILOG,
@@ -125,7 +122,7 @@ def serve(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes."""
     harden()  # before anything that is secret is read
     try:
-        settings = _allowed(read_settings(arguments, usual=_USUAL), arguments)
+        settings = _allowed(read_settings(arguments, usual=NODE_SETTINGS), arguments)
         run_async(_serve(settings, _order(arguments), arguments))
     except (BasculeError, OSError) as error:
         return not_served(error, as_json=arguments.json)
@@ -194,10 +191,15 @@ def _token(file: str | None) -> str:
 
 
 async def _serve(settings: Settings, order: NodeOrder, arguments: argparse.Namespace) -> None:
-    from bascule.app.node_serve import serve_node  # noqa: PLC0415 - with grpc
-
     announce = _say_as_json if arguments.json else _say
-    await serve_node(settings, order, announce, orders_of_signals())
+    if settings.node.workers == 1:
+        from bascule.app.node_serve import serve_node  # noqa: PLC0415 - with grpc
+
+        await serve_node(settings, order, announce, orders_of_signals())
+    else:
+        from bascule.app.node_workers import serve_node_workers  # noqa: PLC0415 - with grpc
+
+        await serve_node_workers(settings, order, announce, orders_of_signals())
     say_ended(arguments)
 
 
@@ -209,7 +211,8 @@ def _say(url: str, standing: NodeStanding) -> None:
 
 
 def _followed(standing: NodeStanding) -> str:
-    whom = f"node {standing.node} of {standing.registry}"
+    crew = f" with {len(standing.workers)} workers" if standing.workers else ""
+    whom = f"node {standing.node} of {standing.registry}{crew}"
     if standing.state == "ok":
         return f"It is {whom}, at revision {standing.revision}"
     return (
@@ -229,46 +232,6 @@ def _say_as_json(url: str, standing: NodeStanding) -> None:
             "revision": standing.revision,
             "state": standing.state,
             "reason": standing.reason,
+            **({"workers": len(standing.workers)} if standing.workers else {}),
         }
     )
-
-
-# --- the owner's questions
-
-
-def status(arguments: argparse.Namespace) -> int:
-    """Show how the node stands."""
-    return _shown(arguments, run_async(_asked(arguments, "GET", NODE)))
-
-
-def accept(arguments: argparse.Namespace) -> int:
-    """Have the node take what its registry has."""
-    return _shown(arguments, run_async(_asked(arguments, "POST", NODE_ACCEPT)))
-
-
-async def _asked(arguments: argparse.Namespace, method: str, path: str) -> NodeStanding:
-    settings = read_settings(arguments, usual=_USUAL)
-    url = await proven_url(settings, _SERVE)
-    there = Endpoint(url, "", tls_ca=settings.server.tls_certificate, insecure=True)
-    async with there.api() as api:
-        headers = owner_headers(Path(settings.data_dir), url)
-        return await api.ask(NodeStanding, method, path, headers=headers, seconds=_ASK_SECONDS)
-
-
-def _shown(arguments: argparse.Namespace, found: NodeStanding) -> int:
-    lines = [
-        f"node {found.node}, of the control plane at {found.registry}",
-        f"revision {found.revision} of store {found.store_id}",
-        f"{found.state}, confirmed at {found.confirmed_at}",
-        *([] if found.reason is None else [f"reason: {found.reason}"]),
-    ]
-    rows = [
-        [shown(one.server_id), one.state, _count(one.tool_count), shown(one.last_error or "")]
-        for one in found.servers
-    ]
-    servers = render_table(["SERVER", "STATE", "TOOLS", "ERROR"], rows, none="no servers")
-    return show(arguments, found, *map(shown, lines), servers)
-
-
-def _count(number: int | None) -> str:
-    return "-" if number is None else str(number)

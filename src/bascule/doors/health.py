@@ -35,6 +35,7 @@ _OPEN_WORDS: Mapping[str, str] = {
     "ledger_unwritable": "the ledger cannot be written to, and calls that write do not leave",
     "ledger_behind": "the database of the ledger does not take what happens",
     "snapshot_unwritable": "what the node knows cannot be kept for its next start",
+    "workers_down": "a worker of the node is not there and is started again; the others serve",
     "files_differ": "the files of this replica are not those that count",
     "backends_differ": "the backends of this replica's settings are not those that count",
 }

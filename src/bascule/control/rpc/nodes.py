@@ -51,9 +51,17 @@ class _Beginning(Struct, frozen=True):
 class NodeRpc(Lifetime):
     """The methods over one registry and the tokens of its server."""
 
-    def __init__(self, service: RegistryService, tokens: KeptTokens, clock: Clock) -> None:
+    def __init__(
+        self,
+        service: RegistryService,
+        tokens: KeptTokens,
+        clock: Clock,
+        *,
+        look_seconds: float = LOOK_SECONDS,
+    ) -> None:
         self._service = service
         self._clock = clock
+        self._look_seconds = look_seconds
         self._reports = Reports(service, clock)
         self._handed = HandedTokens(tokens)
         self._encoded = EncodedEvents(change_messages)
@@ -66,7 +74,7 @@ class NodeRpc(Lifetime):
     async def start(self) -> None:
         """Look after tokens, and note who follows, from now on."""
         if not self._upkeep:
-            every = (LOOK_SECONDS, self._look), (NOTE_SECONDS, self._note)
+            every = (self._look_seconds, self._look), (NOTE_SECONDS, self._note)
             self._upkeep = [asyncio.create_task(self._every(*one)) for one in every]
 
     async def close(self) -> None:
@@ -132,7 +140,7 @@ class NodeRpc(Lifetime):
     async def _told(
         self, request: pb.FollowRequest, call: Call, beginning: _Beginning
     ) -> AsyncGenerator[bytes, None]:
-        node, events, version = call.principal.name, beginning.events, request.tokens_version
+        node, events, version = call.node, beginning.events, request.tokens_version
         with self.streams.open(node, request.process, request.version) as stream:
             async with aclosing(events):
                 yield welcome(node, self._service.bookmark_seconds, self._keys)
@@ -160,7 +168,8 @@ class NodeRpc(Lifetime):
     # --- the way back
 
     async def _report(self, request: pb.ReportRequest, call: Call) -> bytes:
-        said, name = struct_of(NodeSaid, request), call.principal.name
+        said, name = struct_of(NodeSaid, request), call.node
+        refuse_own(self._service, call.principal.name)
         words = NodeWords(name, said.state, said.revision, said.servers)
         heard = await self._reports.take(words, name)
         return pb.ReportResponse(revision=heard.revision).SerializeToString()

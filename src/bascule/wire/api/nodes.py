@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from bascule.model.server import SERVER_ID_PATTERN
 from bascule.model.status import State, Trouble
+from bascule.model.worker import WorkerStanding
 
 #: How many servers a report may name, and how long its texts may be.
 MAX_SERVERS = 2_000
@@ -74,3 +75,5 @@ class NodeStanding(Struct, frozen=True, kw_only=True):
     reason: str | None
     confirmed_at: str | None
     servers: tuple[ServerWords, ...]
+    #: Where several processes serve as the node: how each of them stands.
+    workers: tuple[WorkerStanding, ...] = ()
