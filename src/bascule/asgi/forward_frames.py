@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 import sys
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -115,6 +116,13 @@ class FrameChannel:
         if frame is None or frame[0] != kind:
             raise ForwardingFailed("the other side does not say what it should")
         return frame[1]
+
+    async def ended(self) -> None:
+        """Throw away what still comes: one that is closed meanwhile loses what it was sent."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GREETING_SECONDS):
+                while await self.read() is not None:
+                    pass
 
     def close(self) -> None:
         """Close once everything is sent."""

@@ -115,6 +115,7 @@ class ForwardedRequests(Lifetime):
             request = await self._greeted(channel)
             if request is not None:
                 await self._answer(_Exchange(channel), request)
+                await channel.ended()
         except (ForwardingFailed, TimeoutError, ConnectionError) as error:
             logger.warning("a request that was handed over is not taken: %s", error)
         finally:

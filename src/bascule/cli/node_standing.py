@@ -17,6 +17,7 @@ from bascule.cli.configuration import read_settings
 from bascule.cli.endpoint import Endpoint, owner_headers, proven_url
 from bascule.cli.table import render_table
 from bascule.model.json import JsonObject
+from bascule.model.worker import WorkerStanding
 from bascule.wire.api.addresses import NODE, NODE_ACCEPT
 from bascule.wire.api.nodes import NodeStanding, ServerWords
 
@@ -25,6 +26,7 @@ NODE_PORT = 7072
 NODE_SETTINGS: JsonObject = {"data_dir": "~/.local/share/bascule-node", "server.port": NODE_PORT}
 _SERVE = "node serve --registry HOST:PORT"
 _ASK_SECONDS = 15.0
+_HEAD = ("SERVER", "STATE", "TOOLS", "ERROR")
 #: How the node stands, and each of its workers that serves.
 Standings: TypeAlias = tuple[NodeStanding, Mapping[int, NodeStanding]]
 
@@ -63,52 +65,37 @@ def _shown(arguments: argparse.Namespace, standings: Standings) -> int:
     found, workers = standings
     if found.workers:
         return _shown_workers(arguments, found, workers)
-    servers = render_table(
-        ["SERVER", "STATE", "TOOLS", "ERROR"], map(_row, found.servers), none="no servers"
-    )
-    return show(arguments, found, *map(shown, [_headline(found), *_state(found)]), servers)
+    lines = [f"node {found.node}, of the control plane at {found.registry}", *_state(found)]
+    rows = [_row(one) for one in found.servers]
+    servers = render_table(_HEAD, rows, none="no servers")
+    return show(arguments, found, *map(shown, lines), servers)
 
 
 def _shown_workers(
     arguments: argparse.Namespace, found: NodeStanding, workers: Mapping[int, NodeStanding]
 ) -> int:
     name = found.node.rpartition("/")[0]
-    lines = [
-        f"node {name}, of the control plane at {found.registry}, in {len(found.workers)} workers"
-    ]
+    lines = [f"node {name}, of the control plane at {found.registry}"]
     for one in found.workers:
-        pid = "" if one.pid is None else f", process {one.pid}"
-        again = f", started again {one.restarts} times" if one.restarts else ""
-        why = "" if one.reason is None else f": {one.reason}"
-        lines.append(f"worker {one.number} is {one.state}{pid}{again}{why}")
+        lines.append(_worker_line(one))
         if one.number in workers:
-            lines += [f"  {line}" for line in _state(workers[one.number])]
+            lines += [f"- {line}" for line in _state(workers[one.number])]
     rows = [
         [str(number), *_row(server)]
         for number, standing in workers.items()
         for server in standing.servers
     ]
-    head = ["WORKER", "SERVER", "STATE", "TOOLS", "ERROR"]
-    plain = {
-        "node": name,
-        "registry": found.registry,
-        "workers": [{**asdict(one), "standing": workers.get(one.number)} for one in found.workers],
-    }
-    texts = [
-        *(f"{line}" for line in map(_safe, lines)),
-        render_table(head, rows, none="no servers"),
-    ]
-    return show(arguments, plain, *texts)
+    servers = render_table(["WORKER", *_HEAD], rows, none="no servers")
+    each = [{**asdict(one), "standing": workers.get(one.number)} for one in found.workers]
+    plain = {"node": name, "registry": found.registry, "workers": each}
+    return show(arguments, plain, *map(shown, lines), servers)
 
 
-def _safe(line: str) -> str:
-    """Return a line fit for a terminal, as far in as it was."""
-    words = shown(line)
-    return f"{' ' * (len(line) - len(line.lstrip()))}{words}"
-
-
-def _headline(found: NodeStanding) -> str:
-    return f"node {found.node}, of the control plane at {found.registry}"
+def _worker_line(one: WorkerStanding) -> str:
+    pid = "" if one.pid is None else f", process {one.pid}"
+    again = f", started again {one.restarts} times" if one.restarts else ""
+    why = "" if one.reason is None else f": {one.reason}"
+    return f"worker {one.number} is {one.state}{pid}{again}{why}"
 
 
 def _state(found: NodeStanding) -> list[str]:
