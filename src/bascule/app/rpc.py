@@ -90,7 +90,7 @@ async def rpc_for_workers(
 
     guard = RpcGuard(tokens, SYSTEM_CLOCK, plane.turned_away)
     async with (
-        _services(plane, look_seconds=_LOOK_SECONDS) as services,
+        _services(plane, own=True) as services,
         RpcPort(services, guard, path=path) as port,
     ):
         yield port.address
@@ -98,14 +98,14 @@ async def rpc_for_workers(
 
 @asynccontextmanager
 async def _services(
-    plane: ControlPlane, look_seconds: float | None = None
+    plane: ControlPlane, *, own: bool = False
 ) -> AsyncGenerator[list[Service], None]:
-    """Give all that nodes and other programs may ask of a control plane."""
+    """Give all that nodes and other programs may ask of a control plane; ``own``: its workers."""
     from bascule.control.rpc.nodes import LOOK_SECONDS, NodeRpc  # noqa: PLC0415 - with protobuf
     from bascule.control.rpc.registry import RegistryRpc  # noqa: PLC0415 - with protobuf
 
-    stores, seconds = plane.stores, look_seconds or LOOK_SECONDS
-    nodes = NodeRpc(stores.service, stores.tokens, SYSTEM_CLOCK, look_seconds=seconds)
+    stores, seconds = plane.stores, _LOOK_SECONDS if own else LOOK_SECONDS
+    nodes = NodeRpc(stores.service, stores.tokens, SYSTEM_CLOCK, look_seconds=seconds, own=own)
     async with nodes:
         yield [RegistryRpc(stores.service).service(), nodes.service()]
 

@@ -68,6 +68,7 @@ async def _listening(
 ) -> AsyncGenerator[Workers, None]:
     """Have workers serve; what is opened last is closed first."""
     tokens = WorkersToken(plane.stores.node)
+    plane.stores.service.standing.own.add(plane.stores.node)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         meeting = Meeting(stack.enter_context(owned_folder("workers-")))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -58,8 +59,11 @@ class NodeRpc(Lifetime):
         clock: Clock,
         *,
         look_seconds: float = LOOK_SECONDS,
+        own: bool = False,
     ) -> None:
+        """Serve nodes; ``own``: those of the control plane's own, for which nobody else speaks."""
         self._service = service
+        self._refuse_own = partial(refuse_own, service) if not own else _taken
         self._clock = clock
         self._look_seconds = look_seconds
         self._reports = Reports(service, clock)
@@ -111,7 +115,7 @@ class NodeRpc(Lifetime):
     # --- following
 
     async def _follow(self, request: pb.FollowRequest, call: Call) -> AsyncGenerator[bytes, None]:
-        refuse_own(self._service, call.principal.name)
+        self._refuse_own(call.principal.name)
         if not request.process:
             words = "process: a name is needed, random for each process"
             raise Refused("invalid_request", words, details={"field": "process"})
@@ -169,10 +173,15 @@ class NodeRpc(Lifetime):
 
     async def _report(self, request: pb.ReportRequest, call: Call) -> bytes:
         said, name = struct_of(NodeSaid, request), call.node
-        refuse_own(self._service, call.principal.name)
+        self._refuse_own(call.principal.name)
         words = NodeWords(name, said.state, said.revision, said.servers)
         heard = await self._reports.take(words, name)
         return pb.ReportResponse(revision=heard.revision).SerializeToString()
+
+
+def _taken(name: str) -> None:
+    """Take whoever it is."""
+    del name
 
 
 def _form(store_id: str) -> Form:
