@@ -32,15 +32,21 @@ async def test_every_worker_takes_calls_and_the_control_plane_is_at_the_same_por
             status, page = await _text(line, "/admin/")
             assert (status, "<!doctype html>" in page) == (200, True)
             status, listed = await line.ask("GET", "/admin/api/mcp/servers")
-            assert (status, listed["items"][0]["server_id"]) == (200, "s")
+            assert (status, [one["server_id"] for one in listed["servers"]]) == (200, ["s"])
             assert (await line.ask("GET", "/api/v1/identity"))[1]["role"] == "admin"
             assert (await line.ask("GET", "/healthz"))[1]["status"] == "ok"
-            events = await line.http.get(f"{up.url}/admin/api/live", headers=line.headers)
-            assert events.headers.getall("content-type") == ["text/event-stream"]
-            assert await events.content.readline()
-            events.close()
+            made = {"role": "client", "name": "new", "task_id": "t"}
+            status, fresh = await line.ask("POST", "/admin/api/tokens", made)
+            assert status == 201, fresh
+            line.headers = {"Authorization": f"Bearer {fresh['token']}"}
+            assert (await line.call("s/echo", arguments={"text": "at once"}))["ok"]
             line.headers = {}
             assert (await line.ask("GET", "/admin/api/mcp/servers"))[0] == 401
+            admin = {"Authorization": f"Bearer {up.admin}"}
+            async with line.http.get(f"{up.url}/admin/api/live", headers=admin) as events:
+                [kind] = events.headers.getall("content-type")
+                assert kind.startswith("text/event-stream")
+                assert await events.content.readline()
         nodes = (await up.get("/admin/api/nodes"))["nodes"]
         assert [(one["name"], one["state"]) for one in nodes] == [
             ("local/1", "ok"),

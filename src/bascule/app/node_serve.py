@@ -80,6 +80,8 @@ class NodeOrder(Struct, frozen=True, kw_only=True):
     wait_seconds: float = 30.0
     #: Where the process is one of several of the node.
     worker: WorkerPlace | None = None
+    #: How long a token that nobody has may take to be told of, in seconds.
+    patience: float = 0.0
 
 
 async def serve_node(
@@ -165,7 +167,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
 async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[NodeParts, None]:
     """Start a node, from its control plane or from what it kept; it follows within the block."""
     data = Path(settings.data_dir)
-    tokens = NodeTokens()
+    tokens = NodeTokens(patience=order.patience)
     memory = NodeMemory(tokens)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context

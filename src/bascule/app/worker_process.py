@@ -53,6 +53,9 @@ from bascule.errors import BasculeError
 from bascule.model.worker import worker_name
 
 _PR_SET_PDEATHSIG: Final = 1
+#: Whoever makes a token at the control plane of this port uses it next: often sooner than the
+#: workers are told of it.
+_PATIENCE: Final = 0.5
 
 
 def main() -> None:
@@ -170,6 +173,7 @@ def _node_order(order: WorkerOrder, crew: Crew) -> NodeOrder:
         private=node.private,
         wait_seconds=node.wait_seconds,
         worker=WorkerPlace(number=number, crew=crew, data=Path(order.data)),
+        patience=_PATIENCE if order.has_plane else 0.0,
     )
 
 
