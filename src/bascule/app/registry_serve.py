@@ -66,6 +66,8 @@ def _unused(settings: Settings) -> Iterator[str]:
     """Yield which settings have no meaning without a node, of those that look as if they had."""
     if settings.agents is not None:
         yield "agents: a control plane alone connects no servers, so this file is not read"
+    if settings.node.workers > 1:
+        yield "node.workers: a control plane alone is one process, and has no workers"
 
 
 def registry_only(

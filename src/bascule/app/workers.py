@@ -35,6 +35,7 @@ from bascule.app.worker_link import (
     line_of,
     read_answered,
 )
+from bascule.asgi.bounded_http import DEFAULT_LIMITS
 from bascule.asgi.serve import CannotServe, bound
 from bascule.audit.log_lines import say
 from bascule.clock import SYSTEM_CLOCK, Clock
@@ -49,11 +50,11 @@ logger = logging.getLogger("bascule.workers")
 WORKERS_FOLDER: Final = "workers"
 KEY_BYTES: Final = 32
 #: How long workers may take to end: longer than calls under way may take.
-END_SECONDS: Final = 30.0
+END_SECONDS: Final = DEFAULT_LIMITS.drain_seconds + 20.0
 #: How long they may take to be gone once they were killed.
 _KILLED_SECONDS: Final = 5.0
 #: The pauses before a worker is started again: each up to twice the one before.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 15.0
+_FIRST_PAUSE, _LONGEST_PAUSE, _MOST_DOUBLINGS = 0.25, 15.0, 16
 #: One that served for so long has begun anew.
 _GOOD_SECONDS: Final = 30.0
 _BOOT: Final = (
@@ -174,17 +175,20 @@ class _Keeper:
         self.standing = WorkerStanding(number=order.number, state="starting")
         #: Set once it has served; what it said then, or last.
         self.served = asyncio.Event()
-        self.answered = Answered(event="refused", message="it has not said anything")
+        self.answered = Answered(event="refused")
 
     async def keep(self) -> None:
         """Start the worker again and again, until told to end; raise where it never served."""
         while not self._ending.is_set():
-            fate = await self._run()
+            try:
+                fate = await self._run()
+            except OSError as error:  # the machine has no room for another process, for now
+                fate = str(error)
             if self._ending.is_set():
                 return
             if not self.served.is_set():
-                said = self.answered
-                raise WorkerRefused(said.code or "unavailable", said.message or fate)
+                said, words = self.answered, f"worker {self._order.number} ended with {fate}"
+                raise WorkerRefused(said.code or "unavailable", said.message or words)
             await self._pause(fate)
 
     def end(self) -> None:
@@ -206,6 +210,7 @@ class _Keeper:
 
     async def _run(self) -> str:
         """Start it once, and hear it until it ends; return how it did."""
+        self._process = None
         self._process = process = await _spawned()
         try:
             _piped(process.stdin).write(line_of(self._order))
@@ -237,7 +242,7 @@ class _Keeper:
         refused = self.answered.message if self.answered.event == "refused" else ""
         self.standing = replace(self.standing, restarts=self.standing.restarts + 1)
         self._stand("down", reason=refused or f"it ended with {fate}")
-        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**self._failures)
+        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._failures, _MOST_DOUBLINGS))
         seconds = random.uniform(longest / 2, longest)  # noqa: S311 - jitter, not a secret
         self._failures += 1
         words = f"worker {self._order.number} is gone and is started again: {fate}"

@@ -24,7 +24,7 @@ PIECE_BYTES: Final = 256 * 1024
 #: A head has less than this, and a piece too.
 MAX_FRAME_BYTES: Final = 1024 * 1024
 #: How long the other side may take to say that it listens, or what it wants.
-GREETING_SECONDS: Final = 2.0
+GREETING_SECONDS: Final = 5.0
 
 # --- from whoever has the caller
 GREETING, REQUEST, MORE, LAST = b"G", b"R", b"M", b"L"
@@ -119,7 +119,7 @@ class FrameChannel:
 
     async def ended(self) -> None:
         """Throw away what still comes: one that is closed meanwhile loses what it was sent."""
-        with suppress(TimeoutError):
+        with suppress(TimeoutError, ForwardingFailed):
             async with asyncio.timeout(GREETING_SECONDS):
                 while await self.read() is not None:
                     pass

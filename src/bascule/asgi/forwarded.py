@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 from starlette.types import ASGIApp, Message, Scope
 
+from bascule.asgi.bounded_http import DEFAULT_LIMITS
 from bascule.asgi.connections import SHOWN
 from bascule.asgi.forward_frames import (
     END,
@@ -42,6 +43,8 @@ logger = logging.getLogger(__name__)
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 _MODE = 0o600
 _CANCEL_SECONDS = 5.0
+#: How long whoever has greeted may take to say what it wants.
+_REQUEST_SECONDS = 30.0
 
 
 class ForwardedRequests(Lifetime):
@@ -59,7 +62,7 @@ class ForwardedRequests(Lifetime):
         *,
         draining: asyncio.Event,
         hurry: asyncio.Event,
-        drain_seconds: float = 10.0,
+        drain_seconds: float = DEFAULT_LIMITS.drain_seconds,
     ) -> None:
         self._app = app
         self._path = path
@@ -127,7 +130,8 @@ class ForwardedRequests(Lifetime):
         if not compare_digest(await channel.expect(GREETING), self._key):
             raise ForwardingFailed("it was asked with another key")
         await channel.write(LISTENING)
-        frame = await channel.read()
+        async with asyncio.timeout(_REQUEST_SECONDS):
+            frame = await channel.read()
         if frame is None:
             return None
         if frame[0] != REQUEST:
