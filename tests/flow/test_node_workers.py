@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -31,7 +32,7 @@ async def prepared(stack: AsyncExitStack, folder: Path) -> tuple[Plane, Up, str,
     await served.put("tasks", "t", TASK)
     own, _ = await served.token("node", "--name", "east")
     client, _ = await served.token("client", "--task", "t")
-    line = f"{record['stdio']['command']} **"
+    line = f"{sys.executable} **"
     up = await stack.enter_async_context(
         node(folder / "node", served.grpc, own, *WORKERS, "--allow-executable", line)
     )
@@ -129,6 +130,23 @@ async def calls(line: Line, token: str, worker: str) -> int:
     _, text = await figures(line, token, worker)
     found = [one for one in text.splitlines() if one.startswith("mcp_tool_call_total{")]
     return int(sum(float(one.rpartition(" ")[2]) for one in found))
+
+
+@pytest.mark.requirement("workers:restart")
+async def test_workers_start_without_their_control_plane_from_what_each_kept(tmp_path: Path):
+    async with AsyncExitStack() as stack:
+        served, up, own, client = await prepared(stack, tmp_path)
+        assert len(await lines_to(up, client, stack)) == 2
+        assert await up.end() == 0
+        assert await served.up.end() == 0
+        words = ("--allow-executable", f"{sys.executable} **", *WORKERS)
+        async with node(up.data, served.grpc, own, *words) as again:
+            assert len(await lines_to(again, client, stack)) == 2
+            found = (await status_of(again))["workers"]
+            assert [one["standing"]["state"] for one in found] == ["degraded"] * 2
+            health = (await again.ask("GET", "/healthz"))[1]
+            assert list(health["reasons"]) == ["not_following"]
+            assert await again.end() == 0
 
 
 @pytest.mark.requirement("registry:grpc:follow-one-process")

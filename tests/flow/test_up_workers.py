@@ -155,6 +155,34 @@ async def test_nobody_is_left_when_the_process_ends(tmp_path: Path, order: signa
         await until(lambda: not any(map(_lives, below)))
 
 
+@pytest.mark.requirement("workers:end-together")
+async def test_a_call_that_was_handed_over_may_end_when_all_are_told_to(tmp_path: Path):
+    async with AsyncExitStack() as stack:
+        up, token = await stack.enter_async_context(two_workers(tmp_path))
+        lines = await lines_to(up, token, stack)
+        client, other = lines[1].mcp(modern=False), lines[2].mcp(modern=False)
+        await client.open()
+        other.session = client.session
+        calling = asyncio.create_task(other.ask("tools/call", {"name": "mcp__s__gated"}))
+        await until(lambda: "gated" in "".join(lines_of(tmp_path / "journal")))
+        up.process.send_signal(signal.SIGTERM)
+        await until(lambda: _refuses(up.url))
+        (tmp_path / "gate").touch()
+        async with asyncio.timeout(SOON_SECONDS):
+            assert (await calling).status == 200
+            assert await up.process.wait() == 0
+
+
+async def _refuses(url: str) -> bool:
+    """Say whether nobody is let in any more."""
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+    except OSError:
+        return True
+    writer.transport.abort()
+    return False
+
+
 def _lives(found: psutil.Process) -> bool:
     return found.is_running() and found.status() != psutil.STATUS_ZOMBIE
 

@@ -24,9 +24,13 @@ _MARK = re.compile(r"w(\d+)-\d+$")
 
 
 def scripted(folder: Path) -> Json:
-    """Make the record of a server that echoes, says much, and hangs until it is cancelled."""
-    hangs = do("sleep_until_cancelled")
-    behaviours = {"echo": "echo", "much": do("big", bytes=4096), "hangs": hangs}
+    """Make the record of a server: it echoes, says much, hangs, and waits for a file."""
+    behaviours = {
+        "echo": "echo",
+        "much": do("big", bytes=4096),
+        "hangs": do("sleep_until_cancelled"),
+        "gated": do("gate", path=folder / "gate"),
+    }
     script = ScriptedServer(behaviours=behaviours, journal=folder / "journal")
     return {
         "server_id": "s",
