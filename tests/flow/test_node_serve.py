@@ -94,19 +94,6 @@ async def _is_taken(up: Up, token: str) -> bool:
     return (await up.ask("GET", "/api/v1/identity", token=token))[0] == 200
 
 
-async def test_a_call_that_needs_approval_fails_and_says_why(tmp_path: Path):
-    async with filled(tmp_path / "plane") as (served, token, client):
-        rules = [{"tools": ["notes/delete_note"], "effect": "require_approval"}]
-        await served.put("platform", "", {"rules": rules})
-        async with node(tmp_path / "node", served.grpc, token) as up:
-            _, outcome = await up.call(client, "notes/delete_note", name="shopping")
-            assert outcome["error"]["code"] == "mcp_approval_denied"
-            assert (
-                "approvals are asked and claimed at the control plane"
-                in (outcome["error"]["message"])
-            )
-
-
 # --- what records may do at a node
 
 

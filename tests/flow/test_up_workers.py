@@ -14,10 +14,11 @@ import pytest
 
 from tests.cli.served import process
 from tests.flow.servers import lines_of
-from tests.flow.up_process import Json
+from tests.flow.up_process import Json, Up, run
 from tests.flow.worker_lines import lines_to, text_of, two_workers, worker_of
 from tests.waits import SOON_SECONDS, until
 
+AT_ONCE = {"BASCULE_CHAT_APPROVAL_WAIT_SECONDS": "0"}
 OWN_TOOL: Json = {"type": "function", "function": {"name": "own", "parameters": {}}}
 
 
@@ -73,12 +74,13 @@ async def _text(line: Any, path: str) -> tuple[int, str]:
 @pytest.mark.requirement("workers:owned-ids")
 async def test_what_one_worker_keeps_is_reached_through_the_other(tmp_path: Path):
     async with AsyncExitStack() as stack:
-        up, token = await stack.enter_async_context(two_workers(tmp_path))
+        up, token = await stack.enter_async_context(two_workers(tmp_path, **AT_ONCE))
         lines = await lines_to(up, token, stack)
         here, there = lines[1], lines[2]
         await _session_goes_on(here, there, tmp_path / "journal")
         await _rest_of_output(here, there)
         await _held_turn(here, there)
+        await _parked_turn(here, there, up)
         assert await up.end() == 0
 
 
@@ -140,6 +142,29 @@ async def _held_turn(here: Any, there: Any) -> None:
     lost = json.loads(json.dumps(again).replace(call["id"], call["id"].replace("w1_", "w9_")))
     status, refused = await there.ask("POST", "/v1/chat/completions", lost)
     assert (status, refused["error"]["code"]) == (400, "tool_results_expired")
+
+
+async def _parked_turn(here: Any, there: Any, up: Up) -> None:
+    """A turn that waits for approval, resumed through the other worker."""
+    said = {"role": "user", "content": 'call s.careful with {"text": "approved"}'}
+    chat: Json = {"model": "rehearsal", "messages": [said]}
+    status, first = await here.ask("POST", "/v1/chat/completions", chat)
+    assert status == 200, first
+    paused = first["bascule"]["paused"]
+    [asked] = paused["approvals"]
+    assert paused["resume"].endswith("w1")
+    status, question = await there.ask("GET", f"/api/v1/approvals/{asked['approval_id']}")
+    assert (status, question["state"]) == (200, "pending")
+    words = ("approvals", "approve", asked["approval_id"], "--yes", "--data-dir", str(up.data))
+    code, _, err = await run(*words)
+    assert code == 0, err
+    again = {**chat, "mcp": {"resume": paused["resume"]}}
+    status, second = await there.ask("POST", "/v1/chat/completions", again)
+    assert status == 200, second
+    assert "careful said: approved" in second["choices"][0]["message"]["content"]
+    lost = {**chat, "mcp": {"resume": paused["resume"][:-2] + "w9"}}
+    status, refused = await there.ask("POST", "/v1/chat/completions", lost)
+    assert (status, refused["error"]["code"]) == (404, "not_found")
 
 
 @pytest.mark.requirement("workers:end-together")

@@ -30,6 +30,7 @@ def scripted(folder: Path) -> Json:
         "much": do("big", bytes=4096),
         "hangs": do("sleep_until_cancelled"),
         "gated": do("gate", path=folder / "gate"),
+        "careful": "echo",
     }
     script = ScriptedServer(behaviours=behaviours, journal=folder / "journal")
     return {
@@ -37,13 +38,14 @@ def scripted(folder: Path) -> Json:
         "transport": "stdio",
         "stdio": script.stdio,
         "allowed_tools": ["*"],
+        "approval_policy": {"per_tool": {"careful": "always"}},
     }
 
 
 @asynccontextmanager
-async def two_workers(folder: Path, *words: str) -> AsyncGenerator[tuple[Up, str]]:
+async def two_workers(folder: Path, **env: str) -> AsyncGenerator[tuple[Up, str]]:
     """Serve a control plane with two workers, one server and a task; give a client's token."""
-    async with serving(folder / "data", "--empty", *WORKERS, *words) as up:
+    async with serving(folder / "data", "--empty", *WORKERS, **env) as up:
         plane = Plane(up, "")
         await plane.put("servers", "s", scripted(folder))
         await plane.put("tasks", "t", TASK)

@@ -34,9 +34,9 @@ from bascule.section import (
     ToolResult,
 )
 from bascule.testing import ScriptedHttpServer, ScriptedServer
+from tests.children import children
 from tests.section.section_servers import (
     beside,
-    children,
     config,
     filesystem,
     github,

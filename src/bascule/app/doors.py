@@ -14,7 +14,6 @@ from bascule.app.guest_processes import GuestProcesses
 from bascule.app.logs import hide
 from bascule.app.settings import Settings
 from bascule.asgi.guard import GuardedRoute
-from bascule.audit.approvals import Approvals
 from bascule.audit.parked_turns import ParkedTurns
 from bascule.auth.keys import KeyLabel
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
@@ -24,6 +23,7 @@ from bascule.doors.gateway.gateway import Gateway
 from bascule.doors.hostcalls.api import GuestRules, guest_routes
 from bascule.doors.hostcalls.module_cache import MODULES_FOLDER
 from bascule.doors.hostcalls.orders import KeptModules
+from bascule.doors.questions import Questions
 from bascule.doors.sessions import Sessions, TokenList
 from bascule.doors.tools.api import tools_routes
 from bascule.loop.backends import Backends
@@ -51,7 +51,7 @@ class Doors:
         self,
         key_for: Callable[[KeyLabel], bytes],
         *,
-        approvals: Approvals | None = None,
+        approvals: Questions | None = None,
         parked: ParkedTurns | None = None,
         serves: Sequence[str] = (),
     ) -> list[GuardedRoute]:

@@ -18,9 +18,10 @@ from msgspec.structs import replace
 
 from bascule.app.data_dir import HOMES_FOLDER, NODE_KEY_FILE, published, served_alone
 from bascule.app.doors import Doors, Means, open_doors
-from bascule.app.far_parts import FarApprovals, FarSecrets
+from bascule.app.far_parts import FarSecrets
 from bascule.app.instance import asked_by_owner, instance_routes
 from bascule.app.logs import process_log
+from bascule.app.node_holds import Holds, open_holds
 from bascule.app.node_own import own_routes, standing_of
 from bascule.app.node_start import Beginner, NodeMemory, Start, prepare
 from bascule.app.serving import Orders, beside, listening
@@ -123,6 +124,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
     doors: Doors
     start: Start
     ledger: JournaledLedger | None
+    holds: Holds
     worker: WorkerPlace | None = None
 
     @property
@@ -145,6 +147,10 @@ class NodeParts(Struct, frozen=True, kw_only=True):
         }
         crew = {} if self.worker is None else self.worker.crew.troubles()
         return crew | {code: words for code, words in found.items() if words is not None}
+
+    def let_go(self) -> None:
+        """Let what waits for a person come back later, as the process ends."""
+        self.holds.approvals.stop()
 
     def health(self) -> Health:
         """Return how the process is."""
@@ -179,6 +185,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
         root = await asyncio.to_thread(private_key, data / NODE_KEY_FILE, _KEY_BYTES)
         kept = await enter(_ledger(settings, derived(root, "journal")))
         ledger = LoggedLedger(kept or MemoryLedger(limit=0), slow_call_ms=settings.log.slow_call_ms)
+        holds = await enter(open_holds(settings, source, kept, root))
         rules, secrets = _rules(settings, order), FarSecrets()
         bridge = Bridge.open(
             snapshot,
@@ -188,7 +195,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
             ledger=ledger,
             homes=data / HOMES_FOLDER,
             secrets=secrets,
-            approver=FarApprovals(),
+            approver=holds.approvals,
         )
         bridge.metrics.ledger = kept
         bridge.mark = mark_of(order.access.worker)
@@ -206,7 +213,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
         if start.known is not None:
             follower.confirmed_at, follower.problem = start.known.confirmed_at, start.away
         memory.follow(follower, start.kept)
-        await enter(beside(follower.run(), doors.sessions.keep_clean()))
+        await enter(beside(follower.run(), doors.sessions.keep_clean(), holds.parked.run()))
         await enter(_last_words(source))
         if start.known is None:
             await beginner.first_tokens(memory, follower)
@@ -223,6 +230,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
             start=start,
             ledger=kept,
             worker=order.worker,
+            holds=holds,
         )
 
 
@@ -277,6 +285,7 @@ async def _serve(settings: Settings, parts: NodeParts, announce: Announced, orde
             announce(server.url, parts.standing())
             say(logger, logging.INFO, f"serving at {server.url}", data_dir=str(parts.data))
             await orders.stop.wait()
+            parts.let_go()
             say(logger, logging.INFO, "stopping: no new requests, calls under way may end")
 
 
@@ -302,7 +311,12 @@ def node_routes(parts: NodeParts) -> list[GuardedRoute]:
     """Return every route of a node."""
     data = parts.owned
     return [
-        *parts.doors.routes(parts.tokens.key_for),
+        *parts.doors.routes(
+            parts.tokens.key_for,
+            approvals=parts.holds.approvals,
+            parked=parts.holds.parked,
+            serves=["approvals"],
+        ),
         *own_routes(data, parts.follower, parts.standing),
         *instance_routes(data),
         *health_routes(

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bascule.app.control_plane import ControlPlane
 from bascule.app.serving import Announce
@@ -17,7 +17,7 @@ from bascule.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from bascule.app.workers_token import WorkersToken
-    from bascule.control.rpc.calls import Service
+    from bascule.control.rpc.calls import Service, Unary
     from bascule.control.rpc.port import RpcPort
 
 #: After how many objects the garbage collector looks through the new ones, and how many such looks
@@ -88,9 +88,9 @@ async def rpc_for_workers(
     from bascule.control.rpc.guard import RpcGuard  # noqa: PLC0415 - with grpc
     from bascule.control.rpc.port import RpcPort  # noqa: PLC0415 - with grpc
 
-    guard = RpcGuard(tokens, SYSTEM_CLOCK, plane.turned_away)
+    guard = RpcGuard(tokens, SYSTEM_CLOCK, plane.turned_away, own=True)
     async with (
-        _services(plane, own=True) as services,
+        _services(plane, look_seconds=_LOOK_SECONDS) as services,
         RpcPort(services, guard, path=path) as port,
     ):
         yield port.address
@@ -98,16 +98,31 @@ async def rpc_for_workers(
 
 @asynccontextmanager
 async def _services(
-    plane: ControlPlane, *, own: bool = False
+    plane: ControlPlane, *, look_seconds: float | None = None
 ) -> AsyncGenerator[list[Service], None]:
-    """Give all that nodes and other programs may ask of a control plane; ``own``: its workers."""
+    """Give all that nodes and other programs may ask of a control plane."""
     from bascule.control.rpc.nodes import LOOK_SECONDS, NodeRpc  # noqa: PLC0415 - with protobuf
     from bascule.control.rpc.registry import RegistryRpc  # noqa: PLC0415 - with protobuf
 
-    stores, seconds = plane.stores, _LOOK_SECONDS if own else LOOK_SECONDS
-    nodes = NodeRpc(stores.service, stores.tokens, SYSTEM_CLOCK, look_seconds=seconds, own=own)
+    stores, seconds = plane.stores, look_seconds or LOOK_SECONDS
+    nodes = NodeRpc(stores.service, stores.tokens, SYSTEM_CLOCK, look_seconds=seconds)
     async with nodes:
-        yield [RegistryRpc(stores.service).service(), nodes.service()]
+        yield [RegistryRpc(stores.service).service(), nodes.service(*_node_approvals(plane))]
+
+
+def _node_approvals(plane: ControlPlane) -> tuple[Unary[Any], ...]:
+    """Return what nodes ask about approvals, where there are any."""
+    from bascule.control.rpc.askers import Askers  # noqa: PLC0415 - with protobuf
+    from bascule.control.rpc.node_approvals import NodeApprovals  # noqa: PLC0415 - with protobuf
+
+    stores = plane.stores
+    approvals = stores.approvals
+    if approvals is None:
+        return ()
+    askers = Askers(stores.tokens, SYSTEM_CLOCK)
+    if approvals.living is None:
+        approvals.living = askers.living
+    return NodeApprovals(approvals, stores.service, askers, SYSTEM_CLOCK).methods()
 
 
 def _tls(server: ServerSettings) -> Tls | None:

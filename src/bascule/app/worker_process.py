@@ -156,6 +156,7 @@ async def _serve(order: WorkerOrder, orders: Orders, crew: Crew, begun: asyncio.
                 begun.set()
                 _say(Answered(event="serving", standing=parts.standing()))
                 await orders.stop.wait()
+                parts.let_go()
 
 
 def _node_order(order: WorkerOrder, crew: Crew) -> NodeOrder:

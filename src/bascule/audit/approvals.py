@@ -275,10 +275,12 @@ class Approvals:
 
     def _join(self, approval: Approval, request: ApprovalRequest) -> None:
         """Count who has asked; one that came from elsewhere has somebody there."""
-        known = approval.id in self._interested
-        if not known and (request.approval_id or approval.request_id != request.request_id):
+        known, own = approval.id in self._interested, approval.request_id == request.request_id
+        if not known and (request.approval_id or not own):
             self._interested[approval.id] = 1
-        if request.approval_id is None:
+        # A node that has not heard the answer asks again, and is no second one.
+        again = known and own and request.node is not None
+        if request.approval_id is None and not again:
             self._interested[approval.id] += 1
 
     def _answer(self, approval: Approval, call: ExactCall) -> Answer:
@@ -303,16 +305,19 @@ class Approvals:
         self._withdrawing.add(task)
         task.add_done_callback(self._withdrawing.discard)
 
-    async def claim(self, approved: Approved, call: ExactCall, leaving: LeavingCall) -> bool:
+    async def claim(
+        self, approved: Approved, call: ExactCall, leaving: LeavingCall, *, node: str | None = None
+    ) -> bool:
         """Claim an approval for the call as it is now; say whether its intent is written, too.
 
-        Raise ApprovalRefused if it cannot be, LedgerUnavailable if that cannot be written.
+        ``node`` is the one elsewhere that claims: again, where it has not heard the answer. Raise
+        ApprovalRefused if it cannot be, LedgerUnavailable if that cannot be written.
         """
         if approved.approval_id is None:
             raise AssertionError("there is nothing to claim")
         self._store.refuse(leaving)
         id, intent = approved.approval_id, leaving.intent()
-        await self._step(lambda rows: steps.claim(rows, id, call, intent))
+        await self._step(lambda rows: steps.claim(rows, id, call, intent, node))
         return True
 
     # --- the people's side

@@ -238,8 +238,9 @@ class StoreAnnounced(Struct, frozen=True, kw_only=True, tag="store_announced", t
 class ApprovalMoved(Struct, frozen=True, kw_only=True, tag="approval", tag_field="event"):
     """An approval came into a state: asked for (``pending``), decided on, claimed, or at its end.
 
-    ``caller``, ``token_id`` and ``person`` are of whoever asked; ``by`` is who made the step, with
-    their token and person. Of the arguments there is the digest alone.
+    ``caller``, ``token_id`` and ``person`` are of whoever asked, and ``node`` is where, unless that
+    is the process itself; ``by`` is who made the step, with their token and person. Of the
+    arguments there is the digest alone.
     """
 
     timestamp: float
@@ -263,6 +264,7 @@ class ApprovalMoved(Struct, frozen=True, kw_only=True, tag="approval", tag_field
     by_person: str | None = None
     reason: str = ""
     self_approved: bool = False
+    node: str | None = None
 
 
 class LedgerCut(Struct, frozen=True, kw_only=True, tag="ledger_cut", tag_field="event"):

@@ -212,7 +212,7 @@ class RpcSource(Lifetime):
     async def _head(self) -> Position:
         """Ask for the newest position."""
         try:
-            found = registry_pb2.GetPlatformResponse.FromString(await self._ask(HEAD, b""))
+            found = registry_pb2.GetPlatformResponse.FromString(await self.ask(HEAD, b""))
         except DecodeError:
             raise Unreachable(f"{self._target}: an answer that cannot be read") from None
         return Position(found.store_id, found.revision, found.mark)
@@ -296,19 +296,22 @@ class RpcSource(Lifetime):
             self._has_spoken = False
 
     async def _say(self, said: pb.ReportRequest) -> None:
-        await self._ask(f"/{SERVICE}/Report", said.SerializeToString())
+        await self.ask(f"/{SERVICE}/Report", said.SerializeToString())
 
-    async def _ask(self, method: str, request: bytes) -> bytes:
-        """Make a call with one answer: beside the stream, or alone where there is none."""
+    async def ask(self, method: str, request: bytes, seconds: float = ANSWER_SECONDS) -> bytes:
+        """Make a call with one answer: beside the stream, or alone where there is none.
+
+        Raise Unreachable where none comes within so many seconds, ApiError where it is refused.
+        """
         if self._stream is not None:
-            return await self._answer(self._stream.channel, method, request)
+            return await self._answer(self._stream.channel, method, request, seconds)
         async with self._access.channel(self._target) as channel:
-            return await self._answer(channel, method, request)
+            return await self._answer(channel, method, request, seconds)
 
-    async def _answer(self, channel: Any, method: str, request: bytes) -> bytes:
+    async def _answer(self, channel: Any, method: str, request: bytes, seconds: float) -> bytes:
         with _errors(self._target):
             call = channel.unary_unary(method)
-            return await call(request, metadata=self._metadata, timeout=ANSWER_SECONDS)
+            return await call(request, metadata=self._metadata, timeout=seconds)
 
     @property
     def _metadata(self) -> aio.Metadata:

@@ -95,6 +95,8 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
     payload: bytes = b"{}"
     definition: JsonObject = {}
     approval_id: str | None = None
+    #: The node that asks, where that is another process; it comes from its credential.
+    node: str | None = None
 
     @property
     def call(self) -> ExactCall:
@@ -231,6 +233,8 @@ class Approval(Struct, frozen=True, kw_only=True):
     claimed_by: str | None = None
     #: Whether the hook knows of it, and leaves it to others.
     told: bool = False
+    #: The node of another process that asked, then the one that claimed; None for this process.
+    node: str | None = None
 
 
 class Shown(Struct, frozen=True):

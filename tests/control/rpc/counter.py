@@ -11,12 +11,16 @@ import grpc
 from grpc import aio
 
 from bascule.asgi.serve import Tls
+from bascule.audit.approvals import Approvals
 from bascule.audit.events import AccessRefused
 from bascule.auth.tokens import Tokens
 from bascule.control.registry.service import RegistryService, Settings, open_registry
 from bascule.control.registry.store import Store
 from bascule.control.rpc import nodes
+from bascule.control.rpc.askers import Askers
+from bascule.control.rpc.calls import Unary
 from bascule.control.rpc.guard import RpcGuard
+from bascule.control.rpc.node_approvals import NodeApprovals
 from bascule.control.rpc.port import RpcPort
 from bascule.control.rpc.registry import NAME, RegistryRpc
 from bascule.model.role import ROLES, Role
@@ -167,7 +171,11 @@ class Refusal:
 
 @asynccontextmanager
 async def open_counter(
-    store: Store | None = None, *, settings: Settings | None = None, tls: Tls | None = None
+    store: Store | None = None,
+    *,
+    settings: Settings | None = None,
+    tls: Tls | None = None,
+    approvals: Approvals | None = None,
 ) -> AsyncGenerator[RpcCounter, None]:
     clock = FakeClock()
     kept = store or MemoryStore(clock=clock)
@@ -177,10 +185,16 @@ async def open_counter(
             task = "t" if role == "client" else None
             counter.given[role] = (await counter.tokens.mint(role, role, task_id=task)).token
         try:
+            further: tuple[Unary[Any], ...] = ()
+            if approvals is not None:
+                askers = Askers(counter.tokens, clock)
+                further = NodeApprovals(approvals, service, askers, clock).methods()
             async with (
                 nodes.NodeRpc(service, counter.tokens, clock) as node_rpc,
                 RpcPort(
-                    [RegistryRpc(service).service(), node_rpc.service()], counter.guard, tls=tls
+                    [RegistryRpc(service).service(), node_rpc.service(*further)],
+                    counter.guard,
+                    tls=tls,
                 ) as port,
             ):
                 counter.nodes, counter.port = node_rpc, port.port

@@ -29,6 +29,8 @@ class Call(Struct, frozen=True):
     refuse_ended: Callable[[object], Awaitable[None]]
     #: Which of several processes of a node makes it, as that says itself.
     worker: int | None = None
+    #: Whether it is made by a node of the control plane's own, for which nobody else speaks.
+    own: bool = False
 
     @property
     def node(self) -> str:

@@ -38,7 +38,11 @@ class RpcGuard:
         tokens: Recaller,
         clock: Clock,
         on_refused: Callable[[AccessRefused], None] | None = None,
+        *,
+        own: bool = False,
     ) -> None:
+        """Look at tokens; ``own``: they are those of the control plane's own nodes."""
+        self._own = own
         self._tokens = tokens
         self._looks = TokenLooks(clock)
         self._on_refused = on_refused
@@ -64,7 +68,7 @@ class RpcGuard:
             raise
         still = partial(self._principal, _token(context))
         scope = {"principal": principal, STILL: still, TOKENS_STATE: self._tokens.state}
-        return Call(principal, partial(self._looks.refuse_ended, scope), worker)
+        return Call(principal, partial(self._looks.refuse_ended, scope), worker, self._own)
 
     async def _principal(self, token: str) -> Principal:
         found = await self._tokens.still(token)

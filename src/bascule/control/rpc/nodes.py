@@ -9,20 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from bascule.asgi.errors import Refused
 from bascule.auth.node_tokens import keys_handed_out
 from bascule.clock import Clock
-from bascule.control.api.nodes import Reports, refuse_own
+from bascule.control.api.nodes import Reports
 from bascule.control.registry.encoded_events import EncodedEvents, Form
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Bookmark, Event
 from bascule.control.rpc.calls import Call, Service, Streaming, Unary
 from bascule.control.rpc.handed_tokens import HandedTokens, KeptTokens
+from bascule.control.rpc.node_names import refuse_other
 from bascule.control.rpc.node_streams import NodeStreams
 from bascule.control.rpc.told import EncodedSnapshot, change_messages, welcome
 from bascule.db.errors import StoreUnavailable
@@ -59,11 +59,8 @@ class NodeRpc(Lifetime):
         clock: Clock,
         *,
         look_seconds: float = LOOK_SECONDS,
-        own: bool = False,
     ) -> None:
-        """Serve nodes; ``own``: those of the control plane's own, for which nobody else speaks."""
         self._service = service
-        self._refuse_own = partial(refuse_own, service) if not own else _taken
         self._clock = clock
         self._look_seconds = look_seconds
         self._reports = Reports(service, clock)
@@ -88,11 +85,11 @@ class NodeRpc(Lifetime):
         await asyncio.gather(*self._upkeep, return_exceptions=True)
         self._upkeep = []
 
-    def service(self) -> Service:
-        """Return the service, for the port."""
+    def service(self, *further: Unary[Any]) -> Service:
+        """Return the service, for the port; ``further`` are methods that others have."""
         follow = Streaming("Follow", pb.FollowRequest, "registry:read_secrets", self._follow)
         report = Unary("Report", pb.ReportRequest, "status:write", self._report)
-        return Service(NAME, (follow, report))
+        return Service(NAME, (follow, report, *further))
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -115,7 +112,7 @@ class NodeRpc(Lifetime):
     # --- following
 
     async def _follow(self, request: pb.FollowRequest, call: Call) -> AsyncGenerator[bytes, None]:
-        self._refuse_own(call.principal.name)
+        refuse_other(self._service, call)
         if not request.process:
             words = "process: a name is needed, random for each process"
             raise Refused("invalid_request", words, details={"field": "process"})
@@ -173,15 +170,10 @@ class NodeRpc(Lifetime):
 
     async def _report(self, request: pb.ReportRequest, call: Call) -> bytes:
         said, name = struct_of(NodeSaid, request), call.node
-        self._refuse_own(call.principal.name)
+        refuse_other(self._service, call)
         words = NodeWords(name, said.state, said.revision, said.servers)
         heard = await self._reports.take(words, name)
         return pb.ReportResponse(revision=heard.revision).SerializeToString()
-
-
-def _taken(name: str) -> None:
-    """Take whoever it is."""
-    del name
 
 
 def _form(store_id: str) -> Form:
