@@ -207,11 +207,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
             records=lambda: bridge.snapshot,
         )
         doors = await enter(open_doors(settings, bridge, tokens, means))
-        rhythm = SyncSettings(max_stale=settings.node.max_stale)
-        follower = Follower(source, bridge, settings=rhythm, remedy=by_command)
-        bridge.distrust = follower.distrust
-        if start.known is not None:
-            follower.confirmed_at, follower.problem = start.known.confirmed_at, start.away
+        follower = _follower(settings, source, bridge, start)
         memory.follow(follower, start.kept)
         await enter(beside(follower.run(), doors.sessions.keep_clean(), holds.parked.run()))
         await enter(_last_words(source))
@@ -240,6 +236,16 @@ async def _snapshot(beginner: Beginner, start: Start, memory: NodeMemory) -> Sna
         return await beginner.first_snapshot()
     memory.recall(start.known)
     return start.known.snapshot
+
+
+def _follower(settings: Settings, source: RpcSource, bridge: Bridge, start: Start) -> Follower:
+    """Have a bridge follow its control plane, from what a node starts from."""
+    rhythm = SyncSettings(max_stale=settings.node.max_stale)
+    follower = Follower(source, bridge, settings=rhythm, remedy=by_command)
+    bridge.distrust = follower.distrust
+    if start.known is not None:
+        follower.confirmed_at, follower.problem = start.known.confirmed_at, start.away
+    return follower
 
 
 async def _settled(memory: NodeMemory) -> None:
