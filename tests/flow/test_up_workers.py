@@ -63,6 +63,9 @@ async def test_every_worker_takes_calls_and_the_control_plane_is_at_the_same_por
             }
 
         await until(runs_twice)
+        tried = "/admin/api/mcp/servers/s/test"
+        status, trial = await up.ask("POST", tried, token=up.admin, body={})
+        assert (status, trial["ok"]) == (200, True), trial
         assert await up.end() == 0
 
 

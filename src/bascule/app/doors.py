@@ -13,6 +13,7 @@ from pathlib import Path
 from bascule.app.guest_processes import GuestProcesses
 from bascule.app.logs import hide
 from bascule.app.settings import Settings
+from bascule.asgi.cors import shared_routes
 from bascule.asgi.guard import GuardedRoute
 from bascule.audit.parked_turns import ParkedTurns
 from bascule.auth.keys import KeyLabel
@@ -33,6 +34,9 @@ from bascule.node.assembly import Bridge
 from bascule.outbound.references import SecretSource
 from bascule.outbound.rules import NodeRules
 
+#: What an admin page of another origin may send; a token, and never a cookie.
+_ADMIN_HEADERS = ("Authorization", "Content-Type", "Accept", "X-Bascule-*")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Doors:
@@ -44,8 +48,9 @@ class Doors:
     guests: GuestProcesses
     guest_rules: GuestRules
     loop: LoopSettings = DEFAULT_SETTINGS
-    #: Whose pages may use the gateway.
+    #: Whose pages may use the gateway, and those of admins who try tools and models.
     origins: tuple[str, ...] = ()
+    admin_origins: tuple[str, ...] = ()
 
     def routes(
         self,
@@ -62,11 +67,14 @@ class Doors:
         chat = ChatParts(
             settings=self.loop, metrics=metrics, parked=parked, questions=approvals, mark=mark
         )
-        return [
+        tried = [
             *tools_routes(self.sessions, approvals, serves=serves),
+            *chat_routes(self.sessions, self.backends, chat),
+        ]
+        return [
+            *shared_routes(tried, _ADMIN_HEADERS, origins=self.admin_origins),
             *guest_routes(self.sessions, self.guests, self.guest_rules),
             *gateway_routes(gateway, self.origins),
-            *chat_routes(self.sessions, self.backends, chat),
         ]
 
 
@@ -109,6 +117,7 @@ async def open_doors(
             guest_rules=_guest_rules(settings, means.rules),
             loop=loop,
             origins=settings.gateway.origins,
+            admin_origins=settings.node.admin_origins,
         )
 
 

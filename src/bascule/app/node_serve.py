@@ -24,6 +24,7 @@ from bascule.app.logs import process_log
 from bascule.app.node_holds import Holds, open_holds
 from bascule.app.node_own import own_routes, standing_of
 from bascule.app.node_start import Beginner, NodeMemory, Start, prepare
+from bascule.app.node_work import NodeWorker
 from bascule.app.serving import Orders, beside, listening
 from bascule.app.settings import Settings
 from bascule.app.worker_link import Crew
@@ -36,6 +37,7 @@ from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.auth.keys import derived
 from bascule.auth.node_tokens import NodeTokens
 from bascule.client.rpc import RpcAccess, RpcSource
+from bascule.clock import SYSTEM_CLOCK
 from bascule.db.private_files import private_key
 from bascule.doors.health import health_of, health_routes
 from bascule.errors import BasculeError
@@ -52,6 +54,10 @@ from bascule.wire.api.nodes import NodeStanding
 _KEY_BYTES = 32
 #: How long a node that could do without waits for what the control plane has to say at a start.
 _SETTLE_SECONDS = 5.0
+#: How often a node says the same again; that it lives, its open stream says.
+_REPORT_SECONDS = 300.0
+#: How long calls under way have at the end, before they are cancelled.
+DRAIN_SECONDS = 30
 #: How long the last report may take.
 _LEAVE_SECONDS = 2.0
 
@@ -209,6 +215,8 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
         doors = await enter(open_doors(settings, bridge, tokens, means))
         follower = _follower(settings, source, bridge, start)
         memory.follow(follower, start.kept)
+        worker = NodeWorker(source, bridge, SYSTEM_CLOCK, catch_up=follower.catch_up)
+        source.on_work = (await enter(worker)).order
         await enter(beside(follower.run(), doors.sessions.keep_clean(), holds.parked.run()))
         await enter(_last_words(source))
         if start.known is None:
@@ -240,8 +248,7 @@ async def _snapshot(beginner: Beginner, start: Start, memory: NodeMemory) -> Sna
 
 def _follower(settings: Settings, source: RpcSource, bridge: Bridge, start: Start) -> Follower:
     """Have a bridge follow its control plane, from what a node starts from."""
-    rhythm = SyncSettings(max_stale=settings.node.max_stale)
-    follower = Follower(source, bridge, settings=rhythm, remedy=by_command)
+    follower = Follower(source, bridge, settings=rhythm_of(settings), remedy=by_command)
     bridge.distrust = follower.distrust
     if start.known is not None:
         follower.confirmed_at, follower.problem = start.known.confirmed_at, start.away
@@ -253,6 +260,11 @@ async def _settled(memory: NodeMemory) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(_SETTLE_SECONDS):
             await memory.settled.wait()
+
+
+def rhythm_of(settings: Settings) -> SyncSettings:
+    """Return the rhythm in which a node follows."""
+    return SyncSettings(max_stale=settings.node.max_stale, report_seconds=_REPORT_SECONDS)
 
 
 def _rules(settings: Settings, order: NodeOrder) -> NodeRules:
@@ -286,7 +298,8 @@ async def _last_words(source: RpcSource) -> AsyncGenerator[None, None]:
 async def _serve(settings: Settings, parts: NodeParts, announce: Announced, orders: Orders) -> None:
     app = guarded_node(settings, parts, node_routes(parts))
     parts.doors.guests.app = app
-    async with listening(app, settings.server, orders) as server:
+    listener = listening(app, settings.server, orders, drain_seconds=DRAIN_SECONDS)
+    async with listener as server:
         with published(parts.data, server.url):
             announce(server.url, parts.standing())
             say(logger, logging.INFO, f"serving at {server.url}", data_dir=str(parts.data))

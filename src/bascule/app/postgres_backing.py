@@ -20,6 +20,7 @@ from bascule.control.registry.postgres_reports import PostgresReports
 from bascule.control.registry.postgres_store import PostgresStore
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.secrets import Secrets
+from bascule.control.work.postgres_rows import PostgresRows
 from bascule.db.postgres import Postgres
 from bascule.model.snapshot import Snapshot
 
@@ -62,6 +63,10 @@ class PostgresBacking:
         async with open_registry(store, reports=reports, duties=duties) as service:
             note_shared(self._settings, postgres.where, head.store_id)
             yield service
+
+    async def works(self) -> PostgresRows:
+        """Return the work for nodes that replicas share."""
+        return await PostgresRows(self.shared).open()
 
     def secrets(
         self, key: OuterKey | None, note: Note, records: Callable[[], Snapshot]

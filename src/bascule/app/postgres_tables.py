@@ -31,14 +31,17 @@ from bascule.control.postgres_secret_store import FORMS as SECRETS_FORMS
 from bascule.control.registry.postgres_duties import FORMS as DUTIES_FORMS
 from bascule.control.registry.postgres_reports import FORMS as REPORTS_FORMS
 from bascule.control.registry.postgres_store import FORMS as REGISTRY_FORMS
+from bascule.control.work.postgres_rows import FORMS as WORKS_FORMS
 from bascule.db.postgres_outcome import FORMS as OUTCOMES_FORMS
 
 Values: TypeAlias = tuple[Any, ...]
-#: The parts of a database as they are brought forward, each with its forms.
+#: The parts of a database as they are brought forward, each with its forms. What nodes reported
+#: and what they were asked is not copied: it is said again, and nobody waits for it any more.
 FORMS: Mapping[str, tuple[str, ...]] = {
     "registry": REGISTRY_FORMS,
     "reports": REPORTS_FORMS,
     "duties": DUTIES_FORMS,
+    "works": WORKS_FORMS,
     "outcomes": OUTCOMES_FORMS,
     "tokens": TOKENS_FORMS,
     "secrets": SECRETS_FORMS,

@@ -105,7 +105,7 @@ async def _services(
     from bascule.control.rpc.registry import RegistryRpc  # noqa: PLC0415 - with protobuf
 
     stores, seconds = plane.stores, look_seconds or LOOK_SECONDS
-    nodes = NodeRpc(stores.service, stores.tokens, SYSTEM_CLOCK, look_seconds=seconds)
+    nodes = NodeRpc(stores.service, stores.tokens, SYSTEM_CLOCK, stores.works, look_seconds=seconds)
     async with nodes:
         yield [RegistryRpc(stores.service).service(), nodes.service(*_node_approvals(plane))]
 

@@ -35,7 +35,6 @@ from bascule.app.worker_link import (
     line_of,
     read_answered,
 )
-from bascule.asgi.bounded_http import DEFAULT_LIMITS
 from bascule.asgi.serve import CannotServe, bound
 from bascule.audit.log_lines import say
 from bascule.clock import SYSTEM_CLOCK, Clock
@@ -50,7 +49,7 @@ logger = logging.getLogger("bascule.workers")
 WORKERS_FOLDER: Final = "workers"
 KEY_BYTES: Final = 32
 #: How long workers may take to end: longer than calls under way may take.
-END_SECONDS: Final = DEFAULT_LIMITS.drain_seconds + 20.0
+END_SECONDS: Final = 60.0
 #: How long they may take to be gone once they were killed.
 _KILLED_SECONDS: Final = 5.0
 #: The pauses before a worker is started again: each up to twice the one before.

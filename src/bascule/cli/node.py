@@ -11,10 +11,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from bascule.app.hardening import harden
 from bascule.app.settings import Settings
+from bascule.app.settings_tables import ORIGIN_FORM, Origin
 from bascule.asgi.serve import CannotServe
 from bascule.cli.command import ALLOW_EGRESS, run_async, shown
 from bascule.cli.configuration import CONFIG, DATA_DIR, WORKERS, address, read_settings
@@ -97,6 +99,7 @@ def fill(group: Parser) -> None:
         many("--allow-file", "PATH", "a file that records may read; may be repeated"),
         ALLOW_EGRESS,
         WORKERS,
+        many("--admin-origin", "ORIGIN", "an admin page that may call tools here; repeatable"),
         *LOGGING,
         JSON_LINES,
         epilog=_SERVE_EPILOG,
@@ -141,8 +144,17 @@ def _allowed(settings: Settings, arguments: argparse.Namespace) -> Settings:
         executables=(*(node.executables or ()), *arguments.allow_executable),
         files=(*(node.files or ()), *arguments.allow_file),
         egress=(*node.egress, *arguments.allow_egress),
+        admin_origins=(*node.admin_origins, *_origins(arguments)),
     )
     return replace(settings, node=more)
+
+
+def _origins(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """Return the origins of the command line; raise InvalidRecord."""
+    try:
+        return msgspec.convert(arguments.admin_origin, tuple[Origin, ...])
+    except msgspec.ValidationError:
+        raise InvalidRecord([f"--admin-origin: must be {ORIGIN_FORM}"]) from None
 
 
 def _order(arguments: argparse.Namespace) -> NodeOrder:

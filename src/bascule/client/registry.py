@@ -203,22 +203,27 @@ class RegistryClient:
 
     # --- servers and files
 
-    async def test(self, server_id: str, *, seconds: float = TRIAL_SECONDS) -> Trial:
-        """Have a node connect to a server and list its tools."""
-        path = f"{_one('server', server_id)}/test"
-        return await self._api.ask(Trial, "POST", path, seconds=seconds)
+    async def test(
+        self, server_id: str, *, node: str | None = None, seconds: float = TRIAL_SECONDS
+    ) -> Trial:
+        """Have a node connect to a server and list its tools: that of a name, or any that can."""
+        path, query = f"{_one('server', server_id)}/test", {"node": node}
+        return await self._api.ask(Trial, "POST", path, query=query, seconds=seconds)
 
-    async def test_draft(self, record: JsonObject, *, seconds: float = TRIAL_SECONDS) -> Trial:
+    async def test_draft(
+        self, record: JsonObject, *, node: str | None = None, seconds: float = TRIAL_SECONDS
+    ) -> Trial:
         """Have a node do the same with a record that is not written; nothing of it stays."""
-        path = f"{_many('server')}/test"
-        return await self._api.ask(Trial, "POST", path, body=record, seconds=seconds)
+        path, query = f"{_many('server')}/test", {"node": node}
+        return await self._api.ask(Trial, "POST", path, query=query, body=record, seconds=seconds)
 
     async def tools(
-        self, server_id: str, *, seconds: float = TRIAL_SECONDS
+        self, server_id: str, *, node: str | None = None, seconds: float = TRIAL_SECONDS
     ) -> tuple[ToolPreview, ...]:
         """Return every tool of a server with what is decided about it."""
-        path = f"{_one('server', server_id)}/tools"
-        return (await self._api.ask(ToolPreviews, "GET", path, seconds=seconds)).tools
+        path, query = f"{_one('server', server_id)}/tools", {"node": node}
+        found = await self._api.ask(ToolPreviews, "GET", path, query=query, seconds=seconds)
+        return found.tools
 
     async def rescan(self, *, dry_run: bool = False) -> Rescanned:
         """Have the files of records loaded now, or find out what that would change."""

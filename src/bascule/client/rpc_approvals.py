@@ -25,7 +25,6 @@ from bascule.model.approval import (
 from bascule.wire.pb import node_pb2 as pb
 from bascule.wire.protobuf import message_of, struct_message, struct_of
 
-_SERVICE = "/bascule.registry.v1.NodeService"
 #: How long an answer may take on its way, besides what is waited for.
 ANSWER_SECONDS = 5.0
 #: A question of more bytes is not taken by the control plane; nobody could read it, either.
@@ -88,7 +87,7 @@ class ApprovalCalls:
         await self._ask("Withdraw", pb.WithdrawRequest(approval_id=id).SerializeToString())
 
     async def _ask(self, method: str, request: bytes, wait: float = 0.0) -> bytes:
-        return await self._source.ask(f"{_SERVICE}/{method}", request, ANSWER_SECONDS + wait)
+        return await self._source.ask(method, request, ANSWER_SECONDS + wait)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -104,6 +104,7 @@ def health_routes(
         del request
         now = health()
         metrics.degraded, metrics.revision = tuple(now.reasons), now.revision
+        metrics.nodes = metrics.count_nodes()
         return Response(await asyncio.to_thread(metrics.render), media_type=_TEXT)
 
     return [

@@ -23,6 +23,8 @@ from bascule.control.rpc.guard import RpcGuard
 from bascule.control.rpc.node_approvals import NodeApprovals
 from bascule.control.rpc.port import RpcPort
 from bascule.control.rpc.registry import NAME, RegistryRpc
+from bascule.control.work.channel import WorkChannel
+from bascule.control.work.rows import LocalRows
 from bascule.model.role import ROLES, Role
 from bascule.model.worker import WORKER_METADATA
 from bascule.testing.clock import FakeClock
@@ -45,6 +47,7 @@ class RpcCounter:
         self.guard = RpcGuard(tokens, clock, self.turned_away.append)
         self.channel: aio.Channel | None = None
         self.nodes: nodes.NodeRpc
+        self.works: WorkChannel
         self._connections: list[aio.Channel] = []
         self._watched: list[Watched] = []
         self.port = 0
@@ -190,7 +193,8 @@ async def open_counter(
                 askers = Askers(counter.tokens, clock)
                 further = NodeApprovals(approvals, service, askers, clock).methods()
             async with (
-                nodes.NodeRpc(service, counter.tokens, clock) as node_rpc,
+                WorkChannel(LocalRows(clock), service, clock) as counter.works,
+                nodes.NodeRpc(service, counter.tokens, clock, counter.works) as node_rpc,
                 RpcPort(
                     [RegistryRpc(service).service(), node_rpc.service(*further)],
                     counter.guard,

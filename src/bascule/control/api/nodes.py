@@ -63,6 +63,7 @@ class Reports:
             revision=words.revision,
             state=words.state,
             servers=tuple(map(_status, words.servers)),
+            reason=_shown(words.reason),
             at=self._clock.now(),
         )
 
@@ -79,9 +80,12 @@ def _forbidden(why: str) -> Refused:
 
 def _status(words: ServerWords) -> ServerStatus:
     """Return a word in the registry's terms, its texts fit to be shown."""
-    error, starting = words.last_error, words.starting
     return replace(
         convert(words, ServerStatus, from_attributes=True),
-        last_error=None if error is None else render_safe(error),
-        starting=None if starting is None else render_safe(starting),
+        last_error=_shown(words.last_error),
+        starting=_shown(words.starting),
     )
+
+
+def _shown(text: str | None) -> str | None:
+    return None if text is None else render_safe(text)

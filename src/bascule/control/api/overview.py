@@ -77,4 +77,5 @@ class _Desk:
             last_seen=rfc3339(report.at),
             servers=dict(sorted(states.items())),
             doubled_at=rfc3339(self._standing.doubled.get(report.node)),
+            reason=report.reason,
         )

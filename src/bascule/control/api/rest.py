@@ -20,7 +20,7 @@ from bascule.control.api.history import History
 from bascule.control.api.imports import Imports
 from bascule.control.api.integrations import OwnIntegrations
 from bascule.control.api.me import Myself
-from bascule.control.api.node_port import NodeFace
+from bascule.control.api.node_port import AnyNode, FarNodes, NodeFace
 from bascule.control.api.nodes import Reports
 from bascule.control.api.proposals import Proposals
 from bascule.control.api.records import Records
@@ -52,16 +52,20 @@ def registry_routes(
     *,
     clock: Clock,
     node: NodeFace | None = None,
+    far: FarNodes | None = None,
     environment: str | None = None,
 ) -> list[GuardedRoute]:
     """Return every route of the registry's API; ``node`` answers what only a node can.
 
+    It is the one of this process, if there is one; ``far`` are those of others.
+
     ``environment`` is the node's, by which profiles narrow its sessions.
     """
     make, shelf = _Maker(service), ToolShelf(service, environment)
+    nodes = AnyNode(node, far, service.standing.own)
     return [
         *_public(make, service, clock),
-        *_trials(make, Trials(service, node, clock)),
+        *_trials(make, Trials(service, nodes, clock)),
         *_imports(make, Imports(service)),
         *(made for kind in KINDS for made in _kind(make, Records(service, kind, ADMIN), kind)),
         make.route(f"{ADMIN}/proposals", Proposals(service).list, "GET", "registry:accept"),

@@ -23,8 +23,8 @@ from bascule.control.registry.errors import Compacted
 from bascule.control.registry.history_clock import SteadyClock
 from bascule.control.registry.kinds import record_of
 from bascule.control.registry.sqlite_proposals import TABLES, SqliteProposals
+from bascule.control.registry.sqlite_reports import REASONS, SqliteReports
 from bascule.control.registry.sqlite_reports import TABLES as REPORT_TABLES
-from bascule.control.registry.sqlite_reports import SqliteReports
 from bascule.control.registry.store import (
     Author,
     Change,
@@ -93,6 +93,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         "UPDATE meta SET floor_mark = lower(hex(randomblob(8)))",
     ),
     REPORT_TABLES,
+    REASONS,
 )
 Row: TypeAlias = tuple[Kind, str, str, int, float, str | None]
 #: How soon a file that refused a write is tried again.

@@ -18,6 +18,7 @@ from bascule.auth.node_tokens import keys_handed_out
 from bascule.clock import Clock
 from bascule.control.api.nodes import Reports
 from bascule.control.registry.encoded_events import EncodedEvents, Form
+from bascule.control.registry.hub import Bell
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Bookmark, Event
 from bascule.control.rpc.calls import Call, Service, Streaming, Unary
@@ -25,6 +26,9 @@ from bascule.control.rpc.handed_tokens import HandedTokens, KeptTokens
 from bascule.control.rpc.node_names import refuse_other
 from bascule.control.rpc.node_streams import NodeStreams
 from bascule.control.rpc.told import EncodedSnapshot, change_messages, welcome
+from bascule.control.rpc.work import WorkRpc
+from bascule.control.work.channel import WorkChannel
+from bascule.control.work.rows import LocalRows
 from bascule.db.errors import StoreUnavailable
 from bascule.lifetime import Lifetime
 from bascule.model.snapshot import Position
@@ -45,6 +49,8 @@ class _Beginning(Struct, frozen=True):
 
     form: Form
     events: AsyncGenerator[Event, None]
+    #: Wakes this stream alone.
+    bell: Bell
     first: _Messages = ()
     head: int | None = None
 
@@ -57,9 +63,11 @@ class NodeRpc(Lifetime):
         service: RegistryService,
         tokens: KeptTokens,
         clock: Clock,
+        works: WorkChannel | None = None,
         *,
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
+        """Serve a registry; without ``works`` no node is asked to do anything."""
         self._service = service
         self._clock = clock
         self._look_seconds = look_seconds
@@ -68,6 +76,7 @@ class NodeRpc(Lifetime):
         self._encoded = EncodedEvents(change_messages)
         self._snapshot = EncodedSnapshot()
         self._keys = keys_handed_out(tokens.key_for)
+        self._works = WorkRpc(works or WorkChannel(LocalRows(clock), service, clock))
         #: The nodes that follow here.
         self.streams = NodeStreams(self._note_second)
         self._upkeep: list[asyncio.Task[None]] = []
@@ -89,7 +98,7 @@ class NodeRpc(Lifetime):
         """Return the service, for the port; ``further`` are methods that others have."""
         follow = Streaming("Follow", pb.FollowRequest, "registry:read_secrets", self._follow)
         report = Unary("Report", pb.ReportRequest, "status:write", self._report)
-        return Service(NAME, (follow, report, *further))
+        return Service(NAME, (follow, report, self._works.method(), *further))
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -125,35 +134,43 @@ class NodeRpc(Lifetime):
         return self._told(request, call, beginning)
 
     async def _whole(self) -> _Beginning:
-        view = self._service.view
-        events = await self._service.watch(view.position)
-        return _Beginning(_form(view.store_id), events, await self._snapshot.of(view))
+        view, bell = self._service.view, Bell()
+        events = await self._service.watch(view.position, bell=bell)
+        return _Beginning(_form(view.store_id), events, bell, await self._snapshot.of(view))
 
     async def _after(self, since: Position) -> _Beginning:
-        events = await self._service.watch(since)
+        bell = Bell()
+        events = await self._service.watch(since, bell=bell)
         head = self._service.view.position
         form = _form(head.store_id)
         if head.revision > since.revision:
-            return _Beginning(form, events, head=head.revision)
+            return _Beginning(form, events, bell, head=head.revision)
         bookmark = Bookmark(head.revision, head.mark)
-        return _Beginning(form, events, await self._encoded.of(bookmark, form))
+        return _Beginning(form, events, bell, await self._encoded.of(bookmark, form))
 
     async def _told(
         self, request: pb.FollowRequest, call: Call, beginning: _Beginning
     ) -> AsyncGenerator[bytes, None]:
         node, events, version = call.node, beginning.events, request.tokens_version
-        with self.streams.open(node, request.process, request.version) as stream:
+        opened = self.streams.open(node, request.process, request.version)
+        with opened as stream, self._works.handing(node, beginning.bell.ring) as hand:
             async with aclosing(events):
                 yield welcome(node, self._service.bookmark_seconds, self._keys)
                 for part in (*self._tokens_after(version), *beginning.first):
                     yield part
                 version = self._handed.version
+                if beginning.head is None:
+                    hand.begin()
                 async for event in events:
                     stream.refuse_replaced()
                     await call.refuse_ended((event.revision, event.mark, self._handed.number))
                     tokens = self._tokens_after(version)
                     version = self._handed.version
                     for part in (*tokens, *await self._messages(event, beginning)):
+                        yield part
+                    if event.revision == beginning.head:
+                        hand.begin()
+                    for part in self._works.messages(hand):
                         yield part
 
     def _tokens_after(self, version: str) -> _Messages:
@@ -171,7 +188,7 @@ class NodeRpc(Lifetime):
     async def _report(self, request: pb.ReportRequest, call: Call) -> bytes:
         said, name = struct_of(NodeSaid, request), call.node
         refuse_other(self._service, call)
-        words = NodeWords(name, said.state, said.revision, said.servers)
+        words = NodeWords(name, said.state, said.revision, said.servers, said.reason or None)
         heard = await self._reports.take(words, name)
         return pb.ReportResponse(revision=heard.revision).SerializeToString()
 

@@ -19,11 +19,15 @@ SyncState = Literal["ok", "degraded", "stale"]
 
 
 class Report(Struct, frozen=True):
-    """What a node tells its registry: the revision in force, and every server, once."""
+    """What a node tells its registry: the revision in force, and every server, once.
+
+    ``reason`` is why it is degraded.
+    """
 
     revision: int
     state: Literal["ok", "degraded"]
     servers: tuple[ServerStatus, ...]
+    reason: str | None = None
 
 
 class RegistrySource(Protocol):

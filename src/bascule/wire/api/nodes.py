@@ -37,13 +37,14 @@ class NodeWords(Struct, frozen=True, forbid_unknown_fields=True):
     """All that a node says at one time, in place of what it said before.
 
     ``node`` is the name of its token. ``state`` is ``ok``, ``degraded`` (it cannot follow the
-    registry) or ``ended``: it says goodbye, and is forgotten.
+    registry, and ``reason`` says why) or ``ended``: it says goodbye, and is forgotten.
     """
 
     node: Annotated[str, Meta(min_length=1, max_length=128)]
     state: NodeState
     revision: Annotated[int, Meta(ge=0)] = 0
     servers: Annotated[tuple[ServerWords, ...], Meta(max_length=MAX_SERVERS)] = ()
+    reason: _Text | None = None
 
 
 class NodeSaid(Struct, frozen=True):
@@ -52,6 +53,7 @@ class NodeSaid(Struct, frozen=True):
     state: NodeState
     revision: Annotated[int, Meta(ge=0)] = 0
     servers: Annotated[tuple[ServerWords, ...], Meta(max_length=MAX_SERVERS)] = ()
+    reason: _Text = ""
 
 
 class NodeHeard(Struct, frozen=True):

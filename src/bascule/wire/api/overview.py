@@ -98,6 +98,7 @@ class NodeShown(Struct, frozen=True, kw_only=True):
     ``state`` is ``ok``, ``degraded`` (it does not follow the registry), ``silent`` (no report
     for long) or ``lost`` (its stream has ended). ``version`` is None where it is not known.
     ``doubled_at`` is when another process last wanted to be the same node and was refused.
+    ``reason`` is why it is degraded, in its own words.
     """
 
     name: str
@@ -107,6 +108,7 @@ class NodeShown(Struct, frozen=True, kw_only=True):
     last_seen: str | None
     servers: dict[str, int]
     doubled_at: str | None = None
+    reason: str | None = None
 
 
 class NodeList(Struct, frozen=True):

@@ -251,18 +251,20 @@ class ServerStatus(_message.Message):
     def __init__(self, server_id: _Optional[str] = ..., state: _Optional[str] = ..., trouble: _Optional[str] = ..., last_error: _Optional[str] = ..., tool_count: _Optional[int] = ..., latency_ms: _Optional[float] = ..., average_latency_ms: _Optional[float] = ..., reconnects: _Optional[int] = ..., starting: _Optional[str] = ...) -> None: ...
 
 class FinishRequest(_message.Message):
-    __slots__ = ("id", "step", "trial", "previews", "failure")
+    __slots__ = ("id", "step", "trial", "previews", "failure", "definitions")
     ID_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     PREVIEWS_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    DEFINITIONS_FIELD_NUMBER: _ClassVar[int]
     id: str
     step: TrialStep
     trial: Trial
     previews: ToolPreviews
     failure: Failure
-    def __init__(self, id: _Optional[str] = ..., step: _Optional[_Union[TrialStep, _Mapping[str, object]]] = ..., trial: _Optional[_Union[Trial, _Mapping[str, object]]] = ..., previews: _Optional[_Union[ToolPreviews, _Mapping[str, object]]] = ..., failure: _Optional[_Union[Failure, _Mapping[str, object]]] = ...) -> None: ...
+    definitions: _containers.RepeatedCompositeFieldContainer[_records_pb2.Json]
+    def __init__(self, id: _Optional[str] = ..., step: _Optional[_Union[TrialStep, _Mapping[str, object]]] = ..., trial: _Optional[_Union[Trial, _Mapping[str, object]]] = ..., previews: _Optional[_Union[ToolPreviews, _Mapping[str, object]]] = ..., failure: _Optional[_Union[Failure, _Mapping[str, object]]] = ..., definitions: _Optional[_Iterable[_Union[_records_pb2.Json, _Mapping[str, object]]]] = ...) -> None: ...
 
 class FinishResponse(_message.Message):
     __slots__ = ("wanted",)
