@@ -2,8 +2,8 @@
 
 Real processes, in turns in one run, 64 calls at a time over as many connections. The client needs a
 core for itself: with two cores in all, two workers show what is left of the second one, and not
-what they can do. A call that is handed over is one in an MCP session of the other worker; it takes
-turns with the same call at its own.
+what they can do; what a call costs them in CPU says that. A call that is handed over is one in an
+MCP session of the other worker; it takes turns with the same call at its own.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import json
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeAlias
 
 import uvloop
 from aiohttp import ClientSession, TCPConnector
@@ -23,6 +24,7 @@ from aiohttp import ClientSession, TCPConnector
 from bascule.clock import SYSTEM_CLOCK
 from bascule.wire.era import LEGACY
 from bench.caller import callers, connected
+from bench.machine import cpu_seconds, descendants
 from bench.rounds import rotated
 from bench.serving import ARGUMENTS, AT_ONCE, Call, crowd, turns
 from bench.site import CALL, CALL_PATH, TOOL, make_site, served
@@ -33,24 +35,38 @@ ROUNDS = 8
 CALLS = 2560
 TURNS = 400
 KINDS: dict[str, tuple[str, ...]] = {"one": (), "two": ("--workers", "2")}
+#: Calls a second, and seconds of CPU for each.
+Figures: TypeAlias = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process serves, for whom, and which process it is."""
+
+    url: str
+    token: str
+    pid: int
 
 
 def run() -> list[Row]:
     """Serve both, and call them in turns."""
-    rates, own, handed = uvloop.run(_run())
-    one, two = median(rates["one"]), median(rates["two"])
+    found, own, handed = uvloop.run(_run())
+    one, two = (median(rate for rate, _ in found[kind]) for kind in KINDS)
+    alone, shared = (median(cpu for _, cpu in found[kind]) * 1e6 for kind in KINDS)
     cores = os.cpu_count() or 1
     return [
         Row("calls a second, one process", one, "/s"),
         Row(f"calls a second, two workers, {cores} cores with the client's", two, "/s"),
         Row("two workers / one process", two / one, "times"),
+        Row("CPU of a call at one process, its server included", alone, "µs"),
+        Row("CPU of a call at two workers, their servers included", shared, "µs"),
         Row("a call in an MCP session at its own worker, p50", median(own) * 1e6, "µs"),
         Row("the same handed over by the other worker, p50", median(handed) * 1e6, "µs"),
     ]
 
 
-async def _run() -> tuple[dict[str, list[float]], list[float], list[float]]:
-    rates: dict[str, list[float]] = {kind: [] for kind in KINDS}
+async def _run() -> tuple[dict[str, list[Figures]], list[float], list[float]]:
+    found: dict[str, list[Figures]] = {kind: [] for kind in KINDS}
     own: list[float] = []
     handed: list[float] = []
     async with AsyncExitStack() as stack:
@@ -59,34 +75,37 @@ async def _run() -> tuple[dict[str, list[float]], list[float], list[float]]:
         }
         for number in range(ROUNDS):
             for kind in rotated([*KINDS], number):
-                rates[kind].append(await _rate(*places[kind]))
-        here, there = await _in_session(stack, *places["two"])
+                found[kind].append(await _measured(places[kind]))
+        here, there = await _in_session(stack, places["two"])
         for _ in range(ROUNDS):
             own += await turns(here, TURNS // ROUNDS)
             handed += await turns(there, TURNS // ROUNDS)
-    return rates, own, handed
+    return found, own, handed
 
 
-async def _rate(url: str, token: str) -> float:
-    async with _calls(url, token) as call:
+async def _measured(place: Place) -> Figures:
+    """Return how many calls there were in a second, and the CPU that each cost the server."""
+    async with _calls(place) as call:
         await crowd(call, AT_ONCE)
-        began = SYSTEM_CLOCK.monotonic()
+        pids = descendants(place.pid)
+        began, used = SYSTEM_CLOCK.monotonic(), cpu_seconds(pids)
         await crowd(call, CALLS)
-        return CALLS / (SYSTEM_CLOCK.monotonic() - began)
+        took, spent = SYSTEM_CLOCK.monotonic() - began, cpu_seconds(pids) - used
+        return CALLS / took, spent / CALLS
 
 
 @asynccontextmanager
-async def _site(*more: str) -> AsyncGenerator[tuple[str, str]]:
+async def _site(*more: str) -> AsyncGenerator[Place]:
     with TemporaryDirectory() as folder:
         site = await make_site(Path(folder))
-        async with served(site, "--log-level", "warning", *more) as (url, _):
-            yield url, site.client
+        async with served(site, "--log-level", "warning", *more) as (url, pid):
+            yield Place(url, site.client, pid)
 
 
 @asynccontextmanager
-async def _calls(url: str, token: str) -> AsyncGenerator[Call]:
+async def _calls(place: Place) -> AsyncGenerator[Call]:
     """Connect anew: the system spreads connections over workers, each time otherwise."""
-    async with connected(callers(AT_ONCE, url, token)) as free:
+    async with connected(callers(AT_ONCE, place.url, place.token)) as free:
 
         async def call() -> str:
             caller = free.pop()
@@ -97,13 +116,13 @@ async def _calls(url: str, token: str) -> AsyncGenerator[Call]:
         yield call
 
 
-async def _in_session(stack: AsyncExitStack, url: str, token: str) -> tuple[Call, Call]:
+async def _in_session(stack: AsyncExitStack, place: Place) -> tuple[Call, Call]:
     """Open a session of one worker; return a call at that one, and one through the other."""
     found: dict[str, Callable[[str], Awaitable[Any]]] = {}
     sessions: dict[str, str] = {}
     while len(found) < len(KINDS):
         http = await stack.enter_async_context(ClientSession(connector=TCPConnector(limit=1)))
-        post = _poster(http, url, token)
+        post = _poster(http, place.url, place.token)
         session = (await post("", "initialize", protocolVersion=LEGACY[0], capabilities={}))[0]
         worker = session.rpartition(".")[2]
         found.setdefault(worker, post)
