@@ -16,6 +16,7 @@ from openai import AsyncOpenAI
 from bascule.control.approval_hook import hook_key
 from tests.client.peers import nobody
 from tests.control.hook_site import receiving, saying
+from tests.doors.gateway.mcp_caller import McpCaller, messages_of, over_http
 from tests.flow.node_process import (
     TASK,
     Plane,
@@ -147,6 +148,22 @@ async def test_a_call_that_waits_at_a_node_is_answered_by_a_decision(tmp_path: P
 
         await until(is_known)
         assert (await at.node.ask("GET", f"/api/v1/approvals/{id}", token=other))[0] == 404
+
+
+@pytest.mark.requirement("approval:nodes")
+async def test_a_client_of_the_gateway_of_a_node_waits_and_is_told_for_what(tmp_path: Path):
+    async with site(tmp_path) as at:
+        way, both = over_http(at.node.http, at.node.url), "application/json, text/event-stream"
+        caller = McpCaller(way, at.client, "/mcp/servers/notes", headers={"Accept": both})
+        asked = {"name": "delete_note", "arguments": {"name": "shopping"}}
+        meta = {"progressToken": "p"}
+        waiting = asyncio.create_task(caller.ask("tools/call", asked, meta=meta))
+        id = await at.one_pending()
+        await at.decide(id)
+        first, *_, last = messages_of(await waiting)
+        assert f"waits for approval {id}" in first["params"]["message"]
+        assert not last["result"].get("isError"), last
+        assert not await at.has_note()
 
 
 @pytest.mark.requirement("approval:nodes")

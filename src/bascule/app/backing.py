@@ -126,7 +126,9 @@ class DirectoryBacking:
             refuse_lost_registry(self._data, await tokens.records())
         store = await SqliteStore(self._data / STORE_FILE).open()
         note_registry(self._data)
-        async with open_registry(store, reports=store.reports) as service:
+        async with open_registry(
+            store, reports=store.reports, assignments=store.assignments
+        ) as service:
             yield service
 
     async def works(self) -> WorkRows:

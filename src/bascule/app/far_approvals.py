@@ -48,7 +48,7 @@ _CLOSE_SECONDS = 2.0
 #: How far the clocks of both may be apart, where a question's time is up and nobody answers.
 _SKEW_SECONDS = 60.0
 #: Codes of refusals that pass by themselves.
-_PASSING = frozenset({"store_unavailable", "shutting_down", "mcp_unavailable", "in_use"})
+_PASSING = frozenset({"store_unavailable", "shutting_down", "mcp_unavailable"})
 
 logger = logging.getLogger("bascule.approvals")
 T = TypeVar("T")

@@ -48,7 +48,7 @@ from bascule.node.sync.follower import Follower, SyncSettings
 from bascule.node.sync.judging import by_command
 from bascule.outbound.rules import NodeRules
 from bascule.policy.compose import admitted
-from bascule.wire.api.health import STALE, Health
+from bascule.wire.api.health import NODE_REFUSED, STALE, Health
 from bascule.wire.api.nodes import NodeStanding
 
 _KEY_BYTES = 32
@@ -87,6 +87,8 @@ class NodeOrder(Struct, frozen=True, kw_only=True):
     wait_seconds: float = 30.0
     #: Where the process is one of several of the node.
     worker: WorkerPlace | None = None
+    #: Whether records and node belong to the same person, as those of ``bascule up`` do.
+    own_records: bool = False
     #: How long a token that nobody has may take to be told of, in seconds.
     patience: float = 0.0
 
@@ -140,14 +142,15 @@ class NodeParts(Struct, frozen=True, kw_only=True):
 
     def standing(self) -> NodeStanding:
         """Return how the node stands."""
-        found = standing_of(self.name, self.registry, self.follower, self.doors.bridge)
+        found = standing_of(self.name, self.registry, self.source, self.follower, self.doors.bridge)
         crew = () if self.worker is None else self.worker.crew.standings
         return replace(found, workers=crew)
 
     def troubles(self) -> dict[str, str]:
         """Say what is wrong besides following, by code."""
+        distrust = self.follower.distrust()
         found = {
-            STALE: self.follower.distrust(),
+            STALE if distrust is None else distrust.reason: distrust and distrust.words,
             "ledger_unwritable": self.ledger and self.ledger.trouble,
             "snapshot_unwritable": self.start.kept.problem,
         }
@@ -172,7 +175,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
     def unready(self) -> str | None:
         """Say why another node should be asked, if so: one without its control plane serves on."""
         found = self.troubles()
-        return found.get(STALE) or found.get("ledger_unwritable")
+        return found.get(STALE) or found.get(NODE_REFUSED) or found.get("ledger_unwritable")
 
 
 @asynccontextmanager
@@ -247,7 +250,7 @@ async def _snapshot(beginner: Beginner, start: Start, memory: NodeMemory) -> Sna
 
 
 def _follower(settings: Settings, source: RpcSource, bridge: Bridge, start: Start) -> Follower:
-    """Have a bridge follow its control plane, from what a node starts from."""
+    """Return what follows the control plane; it knows what the node starts from."""
     follower = Follower(source, bridge, settings=rhythm_of(settings), remedy=by_command)
     bridge.distrust = follower.distrust
     if start.known is not None:
@@ -269,7 +272,8 @@ def rhythm_of(settings: Settings) -> SyncSettings:
 
 def _rules(settings: Settings, order: NodeOrder) -> NodeRules:
     rules = settings.rules()
-    return replace(rules, private=(*rules.private, *order.private))
+    private = (*rules.private, *order.private)
+    return replace(rules, private=private, closed_to_others=not order.own_records)
 
 
 @asynccontextmanager

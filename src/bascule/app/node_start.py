@@ -192,7 +192,7 @@ class NodeMemory:
         self._keys: Mapping[KeyLabel, bytes] = {}
         self._follower: Follower | None = None
         self._kept: LastKnownGood | None = None
-        self._is_followed = True
+        self._said = True, False
         #: Set once the control plane has said whose tokens count.
         self.given = asyncio.Event()
         #: Set once that is known, or known not to come for now.
@@ -224,13 +224,24 @@ class NodeMemory:
             self._keep()
         else:
             self.settled.set()
+        if self._follower is not None and self._follower.refusal is not None:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Keep nothing for a later start of a node that its control plane refuses."""
+        if self._kept is not None:
+            self._kept.discard()
 
     def _say(self, problem: str | None) -> None:
-        """Say once that the control plane is not followed, and once that it is again."""
-        if (problem is None) == self._is_followed:
+        """Say once that the control plane is not followed, or refuses the node; once that it is."""
+        refusal = None if self._follower is None else self._follower.refusal
+        said = problem is None, refusal is not None
+        if said == self._said:
             return
-        self._is_followed = problem is None
-        if problem is None:
+        self._said = said
+        if refusal is not None:
+            say(logger, logging.ERROR, refusal)
+        elif problem is None:
             say(logger, logging.INFO, "the control plane is followed again")
         else:
             words = "the control plane is not followed, and this node serves what it knows"

@@ -48,8 +48,14 @@ def _sent(order: NodeOrder) -> SentNode:
         registry=order.registry,
         token=access.token,
         name=order.name,
-        ca=None if access.ca is None else str(access.ca),
+        ca=_text(access.ca),
+        certificate=_text(access.certificate),
+        key=_text(access.key),
         insecure=access.insecure,
         private=order.private,
         wait_seconds=order.wait_seconds,
     )
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)

@@ -15,6 +15,7 @@ from bascule.auth.postgres_token_store import open_shared_tokens
 from bascule.auth.tokens import Note, Tokens
 from bascule.control.envelope import OuterKey
 from bascule.control.postgres_secret_store import open_shared_secrets
+from bascule.control.registry.postgres_assignments import PostgresAssignments
 from bascule.control.registry.postgres_duties import PostgresDuties
 from bascule.control.registry.postgres_reports import PostgresReports
 from bascule.control.registry.postgres_store import PostgresStore
@@ -60,7 +61,10 @@ class PostgresBacking:
             refuse_lost_shared(self._data, postgres.where, head.store_id, empty=empty)
         reports = await PostgresReports(postgres).open()
         duties = await PostgresDuties(postgres, self.node).open()
-        async with open_registry(store, reports=reports, duties=duties) as service:
+        assignments = await PostgresAssignments(postgres).open()
+        async with open_registry(
+            store, reports=reports, duties=duties, assignments=assignments
+        ) as service:
             note_shared(self._settings, postgres.where, head.store_id)
             yield service
 

@@ -119,7 +119,7 @@ def _node_approvals(plane: ControlPlane) -> tuple[Unary[Any], ...]:
     approvals = stores.approvals
     if approvals is None:
         return ()
-    askers = Askers(stores.tokens, SYSTEM_CLOCK)
+    askers = Askers(stores.tokens, stores.service.assignments, SYSTEM_CLOCK)
     if approvals.living is None:
         approvals.living = askers.living
     return NodeApprovals(approvals, stores.service, askers, SYSTEM_CLOCK).methods()

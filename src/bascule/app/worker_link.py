@@ -25,6 +25,8 @@ class SentNode(Struct, frozen=True, kw_only=True):
     token: str
     name: str | None = None
     ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
     insecure: bool = False
     #: Files that no record may read, whatever the rules say.
     private: tuple[str, ...] = ()

@@ -174,7 +174,9 @@ def _node_order(order: WorkerOrder, crew: Crew) -> NodeOrder:
         registry=node.registry,
         access=RpcAccess(
             token=node.token,
-            ca=None if node.ca is None else Path(node.ca),
+            ca=_path(node.ca),
+            certificate=_path(node.certificate),
+            key=_path(node.key),
             insecure=node.insecure,
             worker=number,
         ),
@@ -182,8 +184,13 @@ def _node_order(order: WorkerOrder, crew: Crew) -> NodeOrder:
         private=node.private,
         wait_seconds=node.wait_seconds,
         worker=WorkerPlace(number=number, crew=crew, data=Path(order.data)),
+        own_records=order.has_plane,
         patience=_PATIENCE if order.has_plane else 0.0,
     )
+
+
+def _path(given: str | None) -> Path | None:
+    return None if given is None else Path(given)
 
 
 def _front(order: WorkerOrder, parts: NodeParts) -> WorkerFront:

@@ -127,8 +127,13 @@ class Decision(Struct, frozen=True, kw_only=True):
     separation: Separation = "token"
 
 
-def ask(rows: Rows, request: ApprovalRequest, settings: ApprovalSettings) -> Approval | Denied:
-    """Return the question about a call: one that is there already, or a new one."""
+def ask(
+    rows: Rows, request: ApprovalRequest, settings: ApprovalSettings, node: str | None = None
+) -> Approval | Denied:
+    """Return the question about a call: one that is there already, or a new one.
+
+    ``node`` is the one of another process that asks.
+    """
     expire(rows)
     if request.approval_id is not None:
         return _again(rows, request)
@@ -152,7 +157,7 @@ def ask(rows: Rows, request: ApprovalRequest, settings: ApprovalSettings) -> App
         asked_at=rows.now,
         expires_at=rows.now + settings.decide_seconds,
         digest=shown_digest(request.call, shown),
-        node=request.node,
+        node=node,
     )
     rows.put(approval, asked=shown)
     rows.write(_moved(approval, rows.now, request.caller or ""))

@@ -235,6 +235,16 @@ class StoreAnnounced(Struct, frozen=True, kw_only=True, tag="store_announced", t
     succeeds: str
 
 
+class NodeAssigned(Struct, frozen=True, kw_only=True, tag="node_assigned", tag_field="event"):
+    """Somebody said what a node serves: tasks, and labels of servers; None is all."""
+
+    timestamp: float
+    by: str
+    node: str
+    tasks: tuple[str, ...] | None = None
+    labels: tuple[str, ...] | None = None
+
+
 class ApprovalMoved(Struct, frozen=True, kw_only=True, tag="approval", tag_field="event"):
     """An approval came into a state: asked for (``pending``), decided on, claimed, or at its end.
 
@@ -331,7 +341,7 @@ class EndedCall(Protocol):
 
 
 #: What somebody did, written before it is done.
-Act = TokenMade | TokenEnded | SecretChanged | PolicyLoosened | StoreAnnounced
+Act = TokenMade | TokenEnded | SecretChanged | PolicyLoosened | StoreAnnounced | NodeAssigned
 Event = (
     SessionOpened
     | SessionRefusal

@@ -21,6 +21,7 @@ from bascule.audit.events import (
     EndedCall,
     GuestEnded,
     LeavingCall,
+    NodeAssigned,
     PolicyLoosened,
     SecretChanged,
     SessionOpened,
@@ -32,6 +33,7 @@ from bascule.audit.events import (
 )
 from bascule.audit.ledger import Ledger
 from bascule.model.approval import Approval
+from bascule.model.assignment import Assignment
 from bascule.model.code import CallStatus
 from bascule.model.json import JsonValue
 
@@ -163,6 +165,8 @@ def _deed(act: Act) -> str:
             return f"{act.kind} {act.id} allows more"
         case StoreAnnounced():
             return f"this registry replaces store {act.succeeds}"
+        case NodeAssigned():
+            return f"node {act.node} is assigned {Assignment(tasks=act.tasks, labels=act.labels)}"
 
 
 def _level(status: CallStatus) -> int:

@@ -18,7 +18,7 @@ from bascule.app.hardening import harden
 from bascule.app.settings import Settings
 from bascule.app.settings_tables import ORIGIN_FORM, Origin
 from bascule.asgi.serve import CannotServe
-from bascule.cli.command import ALLOW_EGRESS, run_async, shown
+from bascule.cli.command import run_async, shown
 from bascule.cli.configuration import CONFIG, DATA_DIR, WORKERS, address, read_settings
 from bascule.cli.node_standing import NODE_PORT, NODE_SETTINGS, accept, status
 from bascule.cli.parser import (
@@ -41,6 +41,7 @@ from bascule.cli.serving import (
     say_ended,
 )
 from bascule.errors import BasculeError, InvalidRecord
+from bascule.model.assignment import ALL
 from bascule.wire.api.addresses import GATEWAY
 from bascule.wire.api.nodes import NodeStanding
 
@@ -50,9 +51,9 @@ if TYPE_CHECKING:
 _SERVE_EPILOG = """\
 The node has the doors of bascule up: tools, MCP clients, chat and guests. What it serves is written
 at the control plane; it needs a token of role node from there, in BASCULE_TOKEN or a file. Records
-may read and start nothing of this machine unless it is allowed here or in [node] of the settings;
-what is refused says what to add. The node keeps what it knows in its data directory, and goes on
-with that when the control plane is away, also from its start on.
+may read and start nothing of this machine, and reach nothing from it, unless it is allowed here or
+in [node] of the settings; what is refused says what to add. The node keeps what it knows in its
+data directory, and goes on with that when the control plane is away, also from its start on.
 
 With --workers N that many processes share the port, to use more than one core: each connects to
 the servers for itself, so that a local server runs N times. One that dies is started again.
@@ -62,7 +63,8 @@ the servers for itself, so that a local server runs N times. One that dies is st
   bascule node serve --registry registry.example:7071 --ca ca.pem --token-file token --workers 4
 
 With --json each announcement is one line of JSON: {"event": "serving", "url", "mcp_url", "node",
-"registry", "revision", "state", "reason"}, {"event": "ended"}; a start that fails prints {"error"}.
+"registry", "revision", "state", "reason", "assigned"}, {"event": "ended"}; a start that fails
+prints {"error"}.
 """
 _STATUS_EPILOG = """\
 It asks the process that serves the data directory, as its owner, and needs no token.
@@ -91,13 +93,15 @@ def fill(group: Parser) -> None:
         option("--token-file", "FILE", f"a file with the node's token; or {TOKEN_VARIABLE}"),
         option("--name", "NAME", "refuse to start as another node than this"),
         option("--ca", "FILE", "reach the control plane with TLS, trusting this file (PEM)"),
+        option("--certificate", "FILE", "the node's own certificate for that (PEM)"),
+        option("--key", "FILE", "the key of that, where the file does not have it (PEM)"),
         switch("--insecure-registry", "reach a control plane elsewhere without TLS"),
         option("--wait", "SECONDS", "how long a first start waits for it (30)", type=float),
         *(DATA_DIR, CONFIG, *address(NODE_PORT), ENVIRONMENT),
         many("--allow-variable", "NAME", "a variable that records may read; may be repeated"),
         many("--allow-executable", "LINE", "what records may start; may be repeated"),
         many("--allow-file", "PATH", "a file that records may read; may be repeated"),
-        ALLOW_EGRESS,
+        many("--allow-egress", "HOST", "what records may reach; * is all that is public"),
         WORKERS,
         many("--admin-origin", "ORIGIN", "an admin page that may call tools here; repeatable"),
         *LOGGING,
@@ -133,10 +137,7 @@ def serve(arguments: argparse.Namespace) -> int:
 
 
 def _allowed(settings: Settings, arguments: argparse.Namespace) -> Settings:
-    """Return settings with what the command line allows besides the file and the environment.
-
-    A list that nobody gave is empty: these are records of others.
-    """
+    """Return settings with what the command line allows besides the file and the environment."""
     node = settings.node
     more = replace(
         node,
@@ -165,17 +166,30 @@ def _order(arguments: argparse.Namespace) -> NodeOrder:
     from bascule.app.node_serve import NodeOrder  # noqa: PLC0415 - with grpc
     from bascule.client.rpc import RpcAccess  # noqa: PLC0415 - with grpc
 
-    ca = None if arguments.ca is None else Path(arguments.ca)
     insecure: bool = arguments.insecure_registry
     file: str | None = arguments.token_file
+    certificate, key = _path(arguments.certificate), _path(arguments.key)
+    if key is not None and certificate is None:
+        raise InvalidRecord(["--key: is of no use without --certificate"])
+    own = [Path(one).absolute() for one in (file, certificate, key) if one is not None]
     order = NodeOrder(
         registry=_address(arguments.registry),
-        access=RpcAccess(token=_token(file), ca=ca, insecure=insecure),
+        access=RpcAccess(
+            token=_token(file),
+            ca=_path(arguments.ca),
+            certificate=certificate,
+            key=key,
+            insecure=insecure,
+        ),
         name=arguments.name,
-        private=() if file is None else (str(Path(file).absolute()),),
+        private=tuple(map(str, own)),
     )
     wait: float | None = arguments.wait
     return order if wait is None else replace(order, wait_seconds=wait)
+
+
+def _path(given: str | None) -> Path | None:
+    return None if given is None else Path(given)
 
 
 def _address(given: str) -> str:
@@ -219,7 +233,17 @@ def _say(url: str, standing: NodeStanding) -> None:
     """Tell a person where the node serves, and how it stands."""
     print(f"Bascule serves at {url}")
     print(f"MCP clients connect to {url}{GATEWAY}")
-    print(shown(_followed(standing)), flush=True)
+    print(shown(_followed(standing)))
+    print(shown(_served(standing)), flush=True)
+
+
+def _served(standing: NodeStanding) -> str:
+    if standing.assigned != str(ALL):
+        return f"It serves what it is assigned: {standing.assigned}"
+    return (
+        "It is assigned everything; to give it less, at the control plane: bascule nodes assign "
+        f"{standing.node} --task ID"
+    )
 
 
 def _followed(standing: NodeStanding) -> str:
@@ -244,6 +268,7 @@ def _say_as_json(url: str, standing: NodeStanding) -> None:
             "revision": standing.revision,
             "state": standing.state,
             "reason": standing.reason,
+            "assigned": standing.assigned,
             **({"workers": len(standing.workers)} if standing.workers else {}),
         }
     )

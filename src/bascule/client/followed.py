@@ -139,7 +139,7 @@ class FollowReader:
             return None
         at = _position(part.position)
         change = SnapshotChange(at.store_id, at.revision, self._records, at.mark)
-        empty = Snapshot(store_id=at.store_id, predecessor=part.predecessor)
+        empty = Snapshot(store_id=at.store_id, predecessor=part.predecessor, part=part.part)
         return self._whole(empty.after(change))
 
     def _change(self, part: pb.Change) -> SnapshotChange | None:
@@ -147,7 +147,15 @@ class FollowReader:
         if part.partial:
             return None
         at = _position(part.position)
-        return self._whole(SnapshotChange(at.store_id, at.revision, self._records, at.mark))
+        change = SnapshotChange(
+            at.store_id,
+            at.revision,
+            self._records,
+            at.mark,
+            since=part.since if part.HasField("since") else at.revision - 1,
+            part=part.part if part.HasField("part") else None,
+        )
+        return self._whole(change)
 
     def _gather(self, upserts: Iterable[pb.Record], deletes: Iterable[pb.RecordKey] = ()) -> None:
         for one in upserts:

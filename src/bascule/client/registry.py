@@ -18,7 +18,7 @@ from bascule.client.snapshots import RegistrySnapshots
 from bascule.model.json import JsonObject, JsonValue
 from bascule.model.kinds import COLLECTIONS, Kind
 from bascule.model.snapshot import Snapshot
-from bascule.wire.api.addresses import ADMIN, RESCAN, SECRETS, WATCH
+from bascule.wire.api.addresses import ADMIN, NODES, RESCAN, SECRETS, WATCH
 from bascule.wire.api.errors import Error
 from bascule.wire.api.history import (
     Announced,
@@ -30,6 +30,8 @@ from bascule.wire.api.history import (
     RolledBack,
 )
 from bascule.wire.api.imports import Imported, ImportMode, Rescanned
+from bascule.wire.api.nodes import NewAssignment
+from bascule.wire.api.overview import NodeDetail, NodeList, NodeShown
 from bascule.wire.api.proposals import ProposalList, ProposalRefused, ProposalShown
 from bascule.wire.api.records import (
     LISTS,
@@ -200,6 +202,21 @@ class RegistryClient:
         """Say that this registry replaces another store: nodes that follow that one take this."""
         body = to_builtins(Announcement(succeeds=succeeds))
         return await self._api.ask(Announced, "POST", f"{ADMIN}/announce", body=body)
+
+    # --- nodes
+
+    async def nodes(self) -> tuple[NodeShown, ...]:
+        """Return the nodes, with what each is assigned."""
+        return (await self._api.ask(NodeList, "GET", NODES)).nodes
+
+    async def node(self, name: str) -> NodeDetail:
+        """Return one node, with what it serves."""
+        return await self._api.ask(NodeDetail, "GET", f"{NODES}/{quote(name, safe='')}")
+
+    async def assign(self, name: str, assignment: NewAssignment) -> NodeDetail:
+        """Say what a node serves from now on."""
+        path, body = f"{NODES}/{quote(name, safe='')}/assignment", to_builtins(assignment)
+        return await self._api.ask(NodeDetail, "PUT", path, body=body)
 
     # --- servers and files
 

@@ -254,6 +254,7 @@ class RpcSource(Lifetime):
         if known is not None:
             request.since_revision = known.revision
             request.store_id, request.mark = known.store_id, known.mark
+            request.part = known.part
         channel = self._access.channel(self._target)
         reader = FollowReader(self._target, self._bounds, self._tokens)
         stream = _Stream(channel, self._target, reader, self._clock)

@@ -96,7 +96,7 @@ def _milliseconds(seconds: float) -> int:
 
 def _question(request: ApprovalRequest) -> pb.ApprovalRequest:
     plain = msgspec.structs.asdict(request)
-    del plain["node"], plain["arguments"]  # the credential says who asks, the payload about what
+    del plain["arguments"]  # they are the payload
     if request.approval_id is not None:
         del plain["definition"]
     return message_of(pb.ApprovalRequest, plain)

@@ -95,8 +95,6 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
     payload: bytes = b"{}"
     definition: JsonObject = {}
     approval_id: str | None = None
-    #: The node that asks, where that is another process; it comes from its credential.
-    node: str | None = None
 
     @property
     def call(self) -> ExactCall:

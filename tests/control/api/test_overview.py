@@ -172,6 +172,8 @@ async def test_nodes_are_listed_with_what_they_said_last(room: Observatory):
         "servers": {"connected": 1},
         "doubled_at": None,
         "reason": None,
+        "tasks": None,
+        "labels": None,
     }
 
 

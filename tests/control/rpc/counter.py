@@ -190,7 +190,7 @@ async def open_counter(
         try:
             further: tuple[Unary[Any], ...] = ()
             if approvals is not None:
-                askers = Askers(counter.tokens, clock)
+                askers = Askers(counter.tokens, service.assignments, clock)
                 further = NodeApprovals(approvals, service, askers, clock).methods()
             async with (
                 WorkChannel(LocalRows(clock), service, clock) as counter.works,

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from msgspec.structs import replace
 
 from bascule.audit.approval_settings import ApprovalSettings
 from bascule.audit.approval_steps import ApprovalRefused
-from bascule.audit.approvals import Approvals, MemoryStore
+from bascule.audit.approvals import AnyRows, Approvals, MemoryStore
 from bascule.auth.identity import ALLOWED
 from bascule.client.http import ApiError
 from bascule.control.rpc import node_approvals
 from bascule.errors import BudgetExceeded, OutcomeUnknown
 from bascule.model.approval import Approval, Denied, Waiting
+from bascule.model.assignment import Assignment
 from bascule.wire.pb import node_pb2 as pb
 from tests.audit.questions import kept, other_calls
 from tests.control.registry.build import BY
@@ -25,6 +26,7 @@ from tests.control.rpc.far_desk import ASKS, FarDesk, far_desk, intent_of
 from tests.postgres.databases import database
 from tests.waits import SOON_SECONDS, until
 
+T = TypeVar("T")
 SETTINGS = ApprovalSettings(max_pending=2)
 
 
@@ -123,6 +125,34 @@ async def test_a_node_asks_for_its_clients_alone(desk: FarDesk, said: dict[str, 
     assert (await desk.found(id)).state == "approved"
 
 
+@pytest.mark.requirement("approval:nodes:asker")
+@pytest.mark.parametrize(
+    ("assigned", "words"),
+    [
+        (Assignment(tasks=("other",)), r"call\.server_id: is no server of this node"),
+        (Assignment(tasks=("beside",)), r"call\.token_id: is of no client of this node"),
+        (Assignment(labels=("dmz",)), r"call\.server_id: is no server of this node"),
+    ],
+)
+async def test_a_node_asks_about_what_it_is_assigned_alone(
+    desk: FarDesk, assigned: Assignment, words: str
+):
+    policy = {"enabled": True, "default_server_ids": ["fs"]}
+    await desk.put("task", "beside", task_id="beside", mcp=policy)
+    await desk.put("task", "other", task_id="other", mcp={"enabled": True})
+    about = desk.request()
+    id = (await desk.approved(about)).approval_id or ""
+    at, assignments = desk.counter.clock.now(), desk.counter.service.assignments
+    await assignments.assign("node", assigned, BY, at=at, note=None)
+    with pytest.raises(ApiError, match=words):
+        await desk.calls.ask(about, 0)
+    with pytest.raises(ApiError, match=words):
+        await desk.calls.claim(id, about.call, intent_of(about.call, id))
+    assert await desk.calls.approval(id) is None
+    await assignments.assign("node", Assignment(tasks=("t",)), BY, at=at, note=None)
+    await desk.calls.claim(id, about.call, intent_of(about.call, id))
+
+
 async def test_a_node_uses_no_approval_of_another_client(desk: FarDesk):
     about = desk.request()
     id = (await desk.approved(about)).approval_id or ""
@@ -156,6 +186,15 @@ async def test_a_token_that_was_revoked_asks_and_claims_nothing_more(desk: FarDe
         await desk.calls.claim(id, about.call, intent_of(about.call, id))
     with pytest.raises(ApiError, match="not any more"):
         await desk.calls.ask(about, 0)
+
+
+async def test_a_token_that_has_expired_asks_nothing_more(desk: FarDesk):
+    minted = await desk.counter.tokens.mint("brief", "client", task_id="t", ttl_seconds=10)
+    said: dict[str, Any] = {"token_id": minted.record.id, "caller": "brief"}
+    await desk.waiting(desk.request(**said))
+    await desk.counter.clock.advance(11)
+    with pytest.raises(ApiError, match="not any more"):
+        await desk.calls.ask(desk.request(**said), 0)
 
 
 async def test_who_made_a_token_is_what_the_control_plane_knows(desk: FarDesk):
@@ -304,6 +343,42 @@ async def test_a_connection_that_is_lost_while_it_waits_takes_no_question_back()
         for task in (asking, looking):
             task.cancel()
         await until(lambda: approvals.ended == 2)
+        await approvals.close()
+        assert (await desk.found(id)).state == "pending"
+
+
+class SlowStore(MemoryStore):
+    """Makes no step before it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = 0
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def step(self, work: Callable[[AnyRows], T]) -> T:
+        self.begun += 1
+        await self.open.wait()
+        return await super().step(work)
+
+
+async def test_a_connection_that_is_lost_while_it_asks_takes_no_question_back():
+    store = SlowStore()
+    approvals = Approvals(store)
+    async with far_desk(approvals) as desk:
+        about = desk.request()
+        id = await desk.waiting(about)
+        before = store.begun
+        store.open.clear()
+        asking = asyncio.create_task(desk.calls.ask(replace(about, approval_id=id), 20))
+        await until(lambda: store.begun > before)
+        await desk.source.close()
+        asking.cancel()
+        await asyncio.wait({asking})
+        other = asyncio.create_task(desk.calls.ask(desk.request("else"), 0))
+        await until(lambda: store.begun > before + 1)
+        store.open.set()
+        assert isinstance(await other, Waiting)
         await approvals.close()
         assert (await desk.found(id)).state == "pending"
 

@@ -15,11 +15,13 @@ from starlette.responses import Response
 from bascule.asgi.errors import Refused
 from bascule.asgi.json import json_response, read_as
 from bascule.asgi.parameters import only_parameters
+from bascule.auth.identity import Principal
 from bascule.clock import Clock
 from bascule.control.api import query
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.status import NodeReport
 from bascule.errors import refuse_any
+from bascule.model.assignment import ALL
 from bascule.model.status import ServerStatus
 from bascule.policy.characters import render_safe
 from bascule.wire.api.nodes import NodeHeard, NodeWords, ServerWords
@@ -72,6 +74,14 @@ def refuse_own(service: RegistryService, name: str) -> None:
     """Refuse the name of a node of this process: nobody else speaks for that."""
     if name in service.standing.own:
         raise _forbidden(f"{name!r} is the control plane's own node: make a token of another")
+
+
+def refuse_part(service: RegistryService, asking: Principal) -> None:
+    """Refuse what is of the whole registry to a node that is assigned a part of it."""
+    assigned = service.assignments.of(asking.name)
+    if asking.role == "node" and assigned != ALL:
+        words = f"{asking.name!r} is assigned {assigned}, and told of that on its gRPC stream alone"
+        raise _forbidden(words)
 
 
 def _forbidden(why: str) -> Refused:

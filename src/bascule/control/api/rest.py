@@ -13,6 +13,7 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.guard import DEFAULT_BODY, BodyRule, Endpoint, GuardedRoute, route
 from bascule.auth.identity import Permission
 from bascule.clock import Clock
+from bascule.control.api import query
 from bascule.control.api.catalogue import Tools
 from bascule.control.api.effective import EffectiveSets
 from bascule.control.api.fresh import at_least
@@ -21,7 +22,7 @@ from bascule.control.api.imports import Imports
 from bascule.control.api.integrations import OwnIntegrations
 from bascule.control.api.me import Myself
 from bascule.control.api.node_port import AnyNode, FarNodes, NodeFace
-from bascule.control.api.nodes import Reports
+from bascule.control.api.nodes import Reports, refuse_part
 from bascule.control.api.proposals import Proposals
 from bascule.control.api.records import Records
 from bascule.control.api.servers import Trials
@@ -103,6 +104,8 @@ class _Maker:
     ) -> GuardedRoute:
         @wraps(endpoint)
         async def telling(request: Request) -> ASGIApp:
+            if permission == "registry:read":
+                refuse_part(self._service, query.principal(request))
             try:
                 if method == "GET" and request.scope["query_string"]:
                     request = await at_least(request, self._service)

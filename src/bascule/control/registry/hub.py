@@ -196,7 +196,9 @@ class Hub:
         cursor, history = await self.check(at), self._history
         if not self._in_ring(at.revision):
             refuse_unreachable(at.revision, await self._store.head())
-        return self._events(cursor, None if kinds is None else frozenset(kinds), history, bell)
+        wanted = None if kinds is None else frozenset(kinds)
+        # A tick before the first event is asked for is told of too.
+        return self._events(cursor, wanted, history, self._ticks, bell)
 
     async def check(self, position: Position) -> Position:
         """Return a position with store and mark; raise StoreChanged if it is of another history.
@@ -236,9 +238,9 @@ class Hub:
         cursor: Position,
         kinds: frozenset[Kind] | None,
         history: _History,
+        said_at: int,
         bell: Bell | None,
     ) -> AsyncGenerator[Event, None]:
-        said_at = self._ticks
         while not self._closed:
             # Taken before looking, so that what is published after looking is not slept through.
             news = self._news

@@ -7,6 +7,7 @@ also decided here.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,6 +26,7 @@ from bascule.control.rpc.calls import Call, Unary
 from bascule.control.rpc.judged_calls import CallDenied, judged
 from bascule.control.rpc.node_names import refuse_other
 from bascule.errors import BudgetExceeded, OutcomeUnknown, SessionRefused
+from bascule.lifetime import observed
 from bascule.model.approval import (
     Answer,
     Approval,
@@ -69,6 +71,7 @@ class NodeApprovals:
         self._service = service
         self._askers = askers
         self._clock = clock
+        self._asking: set[asyncio.Future[Answer]] = set()
 
     def methods(self) -> tuple[Unary[Any], ...]:
         """Return the methods, for the port."""
@@ -87,23 +90,29 @@ class NodeApprovals:
         wait = _seconds(message.wait_ms) if message.HasField("wait_ms") else MAX_WAIT_SECONDS
         try:
             bound = await self._judged(request.call, request.arguments, token)
-            asked = replace(
-                request, policy_digest=bound.policy_digest, maker=token.made_by, node=node
-            )
-            answer = await self._answer(asked, wait)
+            asked = replace(request, policy_digest=bound.policy_digest, maker=token.made_by)
+            answer = await self._answer(asked, wait, node)
         except (CallDenied, SessionRefused) as denied:
             answer = Denied(str(denied))
         except (BudgetExceeded, OutcomeUnknown) as error:
             return _unanswered(error)
         return _answer_message(answer, request.call).SerializeToString()
 
-    async def _answer(self, request: ApprovalRequest, wait: float) -> Answer:
+    async def _answer(self, request: ApprovalRequest, wait: float, node: str) -> Answer:
         """Wait for a decision; a node whose connection is lost meanwhile has not hung up."""
-        answer = await self._approvals.ask(request, 0)
+        answer = await self._asked(request, node)
         if not isinstance(answer, Waiting) or not wait:
             return answer
         await self._approvals.settled(answer.approval_id, wait)
-        return await self._approvals.ask(replace(request, approval_id=answer.approval_id), 0)
+        return await self._asked(replace(request, approval_id=answer.approval_id), node)
+
+    async def _asked(self, request: ApprovalRequest, node: str) -> Answer:
+        """Ask to the end, whoever hears it: who is cancelled there takes the question back."""
+        asking = asyncio.ensure_future(self._approvals.ask(request, 0, node=node))
+        self._asking.add(asking)
+        asking.add_done_callback(self._asking.discard)
+        asking.add_done_callback(observed)
+        return await asyncio.shield(asking)
 
     # --- claiming
 

@@ -9,28 +9,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from typing import Any, TypeAlias
-
-from msgspec import Struct
+from typing import Any
 
 from bascule.asgi.errors import Refused
 from bascule.auth.node_tokens import keys_handed_out
 from bascule.clock import Clock
 from bascule.control.api.nodes import Reports
-from bascule.control.registry.encoded_events import EncodedEvents, Form
 from bascule.control.registry.hub import Bell
 from bascule.control.registry.service import RegistryService
-from bascule.control.registry.store import Bookmark, Event
 from bascule.control.rpc.calls import Call, Service, Streaming, Unary
-from bascule.control.rpc.handed_tokens import HandedTokens, KeptTokens
+from bascule.control.rpc.handed_tokens import Handed, HandedTokens, KeptTokens
 from bascule.control.rpc.node_names import refuse_other
+from bascule.control.rpc.node_records import NodeRecords, Telling
 from bascule.control.rpc.node_streams import NodeStreams
-from bascule.control.rpc.told import EncodedSnapshot, change_messages, welcome
+from bascule.control.rpc.told import welcome
 from bascule.control.rpc.work import WorkRpc
 from bascule.control.work.channel import WorkChannel
 from bascule.control.work.rows import LocalRows
 from bascule.db.errors import StoreUnavailable
 from bascule.lifetime import Lifetime
+from bascule.model.assignment import Assignment
 from bascule.model.snapshot import Position
 from bascule.wire.api.nodes import NodeSaid, NodeWords
 from bascule.wire.pb import node_pb2 as pb
@@ -41,18 +39,6 @@ NAME = "bascule.registry.v1.NodeService"
 LOOK_SECONDS = 1.0
 #: How often the nodes that follow here are noted, for whoever wants to know which live.
 NOTE_SECONDS = 5.0
-_Messages: TypeAlias = tuple[bytes, ...]
-
-
-class _Beginning(Struct, frozen=True):
-    """What a stream begins with: messages, then events; at ``head`` all there was is said."""
-
-    form: Form
-    events: AsyncGenerator[Event, None]
-    #: Wakes this stream alone.
-    bell: Bell
-    first: _Messages = ()
-    head: int | None = None
 
 
 class NodeRpc(Lifetime):
@@ -73,8 +59,7 @@ class NodeRpc(Lifetime):
         self._look_seconds = look_seconds
         self._reports = Reports(service, clock)
         self._handed = HandedTokens(tokens)
-        self._encoded = EncodedEvents(change_messages)
-        self._snapshot = EncodedSnapshot()
+        self._records = NodeRecords(service)
         self._keys = keys_handed_out(tokens.key_for)
         self._works = WorkRpc(works or WorkChannel(LocalRows(clock), service, clock))
         #: The nodes that follow here.
@@ -109,7 +94,8 @@ class NodeRpc(Lifetime):
 
     async def _look(self) -> None:
         """Look once for all who follow; whoever has to hear of it is woken by a bookmark."""
-        if await self._handed.look():
+        assigned = await self._service.assignments.refresh()
+        if await self._handed.look() or assigned:
             self._service.tick()
 
     async def _note(self) -> None:
@@ -126,62 +112,44 @@ class NodeRpc(Lifetime):
             words = "process: a name is needed, random for each process"
             raise Refused("invalid_request", words, details={"field": "process"})
         await self._handed.look()
+        since = None
         if request.HasField("since_revision"):
             since = Position(request.store_id, request.since_revision, request.mark)
-            beginning = await self._after(since)
-        else:
-            beginning = await self._whole()
-        return self._told(request, call, beginning)
-
-    async def _whole(self) -> _Beginning:
-        view, bell = self._service.view, Bell()
-        events = await self._service.watch(view.position, bell=bell)
-        return _Beginning(_form(view.store_id), events, bell, await self._snapshot.of(view))
-
-    async def _after(self, since: Position) -> _Beginning:
         bell = Bell()
-        events = await self._service.watch(since, bell=bell)
-        head = self._service.view.position
-        form = _form(head.store_id)
-        if head.revision > since.revision:
-            return _Beginning(form, events, bell, head=head.revision)
-        bookmark = Bookmark(head.revision, head.mark)
-        return _Beginning(form, events, bell, await self._encoded.of(bookmark, form))
+        telling = await self._records.begun(call.principal.name, since, request.part, bell)
+        return self._told(request, call, telling, bell)
 
     async def _told(
-        self, request: pb.FollowRequest, call: Call, beginning: _Beginning
+        self, request: pb.FollowRequest, call: Call, telling: Telling, bell: Bell
     ) -> AsyncGenerator[bytes, None]:
-        node, events, version = call.node, beginning.events, request.tokens_version
+        node, version, assigned = call.node, request.tokens_version, telling.assignment
         opened = self.streams.open(node, request.process, request.version)
-        with opened as stream, self._works.handing(node, beginning.bell.ring) as hand:
-            async with aclosing(events):
-                yield welcome(node, self._service.bookmark_seconds, self._keys)
-                for part in (*self._tokens_after(version), *beginning.first):
+        with opened as stream, self._works.handing(node, bell.ring) as hand:
+            async with aclosing(telling.events):
+                yield self._welcome(node, assigned)
+                handed = await self._handed.of(telling.tasks)
+                for part in (*_unless(version, handed), *telling.first):
                     yield part
-                version = self._handed.version
-                if beginning.head is None:
+                if telling.head is None:
                     hand.begin()
-                async for event in events:
+                async for event in telling.events:
+                    version = handed.version
                     stream.refuse_replaced()
                     await call.refuse_ended((event.revision, event.mark, self._handed.number))
-                    tokens = self._tokens_after(version)
-                    version = self._handed.version
-                    for part in (*tokens, *await self._messages(event, beginning)):
+                    said = await telling.after(event)
+                    if telling.assignment != assigned:
+                        assigned = telling.assignment
+                        yield self._welcome(node, assigned)
+                    handed = await self._handed.of(telling.tasks)
+                    for part in (*_unless(version, handed), *said):
                         yield part
-                    if event.revision == beginning.head:
+                    if event.revision == telling.head:
                         hand.begin()
                     for part in self._works.messages(hand):
                         yield part
 
-    def _tokens_after(self, version: str) -> _Messages:
-        return () if version == self._handed.version else self._handed.messages
-
-    async def _messages(self, event: Event, beginning: _Beginning) -> _Messages:
-        messages = await self._encoded.of(event, beginning.form)
-        if event.revision == beginning.head and not isinstance(event, Bookmark):
-            bookmark = Bookmark(event.revision, event.mark)
-            messages += await self._encoded.of(bookmark, beginning.form)
-        return messages
+    def _welcome(self, node: str, assigned: Assignment) -> bytes:
+        return welcome(node, self._service.bookmark_seconds, self._keys, assigned)
 
     # --- the way back
 
@@ -193,5 +161,6 @@ class NodeRpc(Lifetime):
         return pb.ReportResponse(revision=heard.revision).SerializeToString()
 
 
-def _form(store_id: str) -> Form:
-    return Form(store_id, records=True, literals=True)
+def _unless(version: str, handed: Handed) -> tuple[bytes, ...]:
+    """Return tokens as messages, unless the node has them."""
+    return () if version == handed.version else handed.messages

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from bascule.asgi.errors import Refused
 from bascule.auth.identity import Permission
 from bascule.control.api.fresh import reached
+from bascule.control.api.nodes import refuse_part
 from bascule.control.api.presentation import beside, may_read_literals
 from bascule.control.api.query import MAX_PAGE, author_of
 from bascule.control.registry.encoded_events import EncodedEvents, Form
@@ -78,6 +79,7 @@ class RegistryRpc:
     # --- reading
 
     async def _list(self, kind: Kind, request: Any, call: Call) -> bytes:
+        refuse_part(self._service, call.principal)
         await self._reached(request)
         view = self._service.view
         page, cursor = _page(list(view.of_kind(kind)), request)
@@ -152,6 +154,7 @@ class RegistryRpc:
     # --- watching
 
     async def _watch(self, kind: Kind, request: Any, call: Call) -> AsyncGenerator[bytes, None]:
+        refuse_part(self._service, call.principal)
         form = Form(
             self._service.view.store_id,
             frozenset({kind}),

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError
+from bascule.model.decision import Distrust
 from bascule.model.snapshot import Snapshot, SnapshotChange
 from bascule.model.status import ConnectionStatus, ServerStatus
 from bascule.node.changes import News
@@ -29,6 +30,8 @@ _MAX_DOUBLINGS = 16
 #: Returns a time between two others.
 Jitter: TypeAlias = Callable[[float, float], float]
 
+#: What a registry says to a node that it will not have: its token was revoked, for one.
+_REFUSALS = frozenset({"unauthenticated", "forbidden"})
 #: How long whoever asks for the newest revision waits for what it ends.
 _APPLY_SECONDS = 2.0
 
@@ -121,6 +124,8 @@ class Follower:
         self._news = News()
         #: Why the registry cannot be followed now, if so.
         self.problem: str | None = None
+        #: Why the registry will not have this node any more, if so.
+        self.refusal: str | None = None
         #: Called whenever the registry has confirmed what is in force, or could not.
         self.on_word: Callable[[], object] | None = None
 
@@ -137,29 +142,33 @@ class Follower:
     @property
     def state(self) -> SyncState:
         """Say whether the snapshot may be called current, or decide anything at all."""
-        if self.distrust() is not None:
-            return "stale"
+        distrust = self.distrust()
+        if distrust is not None:
+            return "stale" if distrust.reason == "stale" else "refused"
         age = self._clock.monotonic() - self._confirmed_at
         fresh = age <= self._settings.ttl_seconds
         return "ok" if fresh and self.problem is None else "degraded"
 
-    def distrust(self) -> str | None:
-        """Say why nothing may be decided by the snapshot any more, if so (``max_stale``).
+    def distrust(self) -> Distrust | None:
+        """Say why nothing may be decided by the snapshot any more, if so.
 
-        It is asked for every call. The date may be set and a machine may sleep, so both clocks
-        count.
+        Its registry refuses the node, or has not been heard for ``max_stale``. It is asked for
+        every call. The date may be set and a machine may sleep, so both clocks count.
         """
+        if self.refusal is not None:
+            return Distrust("node_refused", self.refusal)
         most = self._settings.max_stale
         if most is None:
             return None
         since = self._clock.monotonic() - self._confirmed_at
         if since < most and not is_stale(self.confirmed_at, self._clock.now(), most):
             return None
-        return (
+        words = (
             f"this node has not heard from its control plane for {most / 3600:g} h "
             "(node.max_stale), and nothing is called by what was allowed then; it goes on as soon "
             "as the control plane answers"
         )
+        return Distrust("stale", words)
 
     async def catch_up(self) -> None:
         """Put the newest revision in force now; raise where the registry cannot be asked.
@@ -290,7 +299,7 @@ class Follower:
                 found = await self._asked(known)
             self._refuse_doubtful(known, found)
             overtaken = self._current is not known and self._current.is_beyond(found)
-            if not overtaken and not self._current.position.agrees(found.position):
+            if not overtaken and not self._current.is_at(found):
                 self._take(found)
             self._confirm()
 
@@ -317,11 +326,15 @@ class Follower:
 
     def _confirm(self) -> None:
         self._confirmed_at, self.confirmed_at = self._clock.monotonic(), self._clock.now()
-        self.problem = self._lost_at = None
+        self.problem = self.refusal = self._lost_at = None
         self._tell_of_word()
 
     def _note(self, error: Exception) -> None:
         self._lose(str(error) or "the registry did not answer in time")
+        if isinstance(error, BasculeError) and error.code in _REFUSALS:
+            self.refusal = (
+                f"the control plane refuses this node, and nothing is called here: {self.problem}"
+            )
         self._tell_of_word()
 
     def _lose(self, problem: str) -> None:
@@ -362,7 +375,9 @@ class Follower:
         servers = _first(self._node.statuses())
         if self.state == "ok" or self._is_lost_just_now():
             return Report(self.revision, "ok", servers)
-        return Report(self.revision, "degraded", servers, self.distrust() or self.problem)
+        distrust = self.distrust()
+        reason = self.problem if distrust is None else distrust.words
+        return Report(self.revision, "degraded", servers, reason)
 
     def _is_lost_just_now(self) -> bool:
         if self._lost_at is None or self.distrust() is not None:

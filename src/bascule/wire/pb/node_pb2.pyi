@@ -18,20 +18,22 @@ class Position(_message.Message):
     def __init__(self, store_id: _Optional[str] = ..., revision: _Optional[int] = ..., mark: _Optional[str] = ...) -> None: ...
 
 class FollowRequest(_message.Message):
-    __slots__ = ("since_revision", "store_id", "mark", "tokens_version", "process", "version")
+    __slots__ = ("since_revision", "store_id", "mark", "tokens_version", "process", "version", "part")
     SINCE_REVISION_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
     TOKENS_VERSION_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
     since_revision: int
     store_id: str
     mark: str
     tokens_version: str
     process: str
     version: str
-    def __init__(self, since_revision: _Optional[int] = ..., store_id: _Optional[str] = ..., mark: _Optional[str] = ..., tokens_version: _Optional[str] = ..., process: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+    part: str
+    def __init__(self, since_revision: _Optional[int] = ..., store_id: _Optional[str] = ..., mark: _Optional[str] = ..., tokens_version: _Optional[str] = ..., process: _Optional[str] = ..., version: _Optional[str] = ..., part: _Optional[str] = ...) -> None: ...
 
 class FollowResponse(_message.Message):
     __slots__ = ("welcome", "snapshot", "change", "tokens", "secrets", "work", "bookmark")
@@ -79,28 +81,34 @@ class Assignment(_message.Message):
     def __init__(self, tasks: _Optional[_Union[_records_pb2.StringList, _Mapping[str, object]]] = ..., labels: _Optional[_Union[_records_pb2.StringList, _Mapping[str, object]]] = ...) -> None: ...
 
 class SnapshotPart(_message.Message):
-    __slots__ = ("position", "predecessor", "records", "partial")
+    __slots__ = ("position", "predecessor", "records", "partial", "part")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     PREDECESSOR_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
     position: Position
     predecessor: str
     records: _containers.RepeatedCompositeFieldContainer[Record]
     partial: bool
-    def __init__(self, position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., predecessor: _Optional[str] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping[str, object]]]] = ..., partial: bool = ...) -> None: ...
+    part: str
+    def __init__(self, position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., predecessor: _Optional[str] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping[str, object]]]] = ..., partial: bool = ..., part: _Optional[str] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("position", "upserts", "deletes", "partial")
+    __slots__ = ("position", "upserts", "deletes", "partial", "since", "part")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     UPSERTS_FIELD_NUMBER: _ClassVar[int]
     DELETES_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
     position: Position
     upserts: _containers.RepeatedCompositeFieldContainer[Record]
     deletes: _containers.RepeatedCompositeFieldContainer[RecordKey]
     partial: bool
-    def __init__(self, position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., upserts: _Optional[_Iterable[_Union[Record, _Mapping[str, object]]]] = ..., deletes: _Optional[_Iterable[_Union[RecordKey, _Mapping[str, object]]]] = ..., partial: bool = ...) -> None: ...
+    since: int
+    part: str
+    def __init__(self, position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., upserts: _Optional[_Iterable[_Union[Record, _Mapping[str, object]]]] = ..., deletes: _Optional[_Iterable[_Union[RecordKey, _Mapping[str, object]]]] = ..., partial: bool = ..., since: _Optional[int] = ..., part: _Optional[str] = ...) -> None: ...
 
 class Record(_message.Message):
     __slots__ = ("server", "task", "profile", "platform", "backend", "user")
