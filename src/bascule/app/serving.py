@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from bascule.app.data_dir import SETUP_FILE, published
 from bascule.app.settings import ServerSettings, Settings
 from bascule.app.stores import Stores
-from bascule.asgi.bounded_http import DEFAULT_LIMITS, Limits
+from bascule.asgi.bounded_http import Limits
 from bascule.asgi.connections import Caps
 from bascule.asgi.guard import GuardedApp
 from bascule.asgi.serve import Serving, Tls
@@ -112,17 +112,9 @@ async def _page_code(tokens: Tokens) -> str:
 
 
 def listening(
-    app: ASGIApp,
-    server: ServerSettings,
-    orders: Orders,
-    *,
-    drain_seconds: int = DEFAULT_LIMITS.drain_seconds,
-    shared: bool = False,
+    app: ASGIApp, server: ServerSettings, orders: Orders, *, shared: bool = False
 ) -> Serving:
-    """Return the server of an application, to be entered; ``shared``: it is one of several.
-
-    At its end, calls under way have ``drain_seconds`` before they are cancelled.
-    """
+    """Return the server of an application, to be entered; ``shared``: it is one of several."""
     tls = None
     if server.tls_certificate is not None and server.tls_key is not None:
         tls = Tls(certificate=server.tls_certificate, key=server.tls_key)
@@ -133,7 +125,7 @@ def listening(
         server.port,
         tls=tls,
         insecure=server.insecure,
-        limits=Limits(connections=caps, drain_seconds=drain_seconds),
+        limits=Limits(connections=caps, drain_seconds=server.drain_seconds),
         hurry=orders.hurry,
         shared=shared,
     )

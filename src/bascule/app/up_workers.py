@@ -77,11 +77,15 @@ async def _listening(
         node = SentNode(registry=address, token=tokens.token)
         orders_of = orders_for(settings, node, port, meeting, has_plane=True)
         workers = Workers(orders_of, port, orders, settings.node.workers, crew)
-        await enter(_plane_requests(app, meeting, orders))
+        await enter(_plane_requests(app, meeting, orders, port.drain_seconds))
         yield await enter(workers)
 
 
-def _plane_requests(app: GuardedApp, meeting: Meeting, orders: Orders) -> ForwardedRequests:
+def _plane_requests(
+    app: GuardedApp, meeting: Meeting, orders: Orders, seconds: float
+) -> ForwardedRequests:
     """Return what takes the requests that workers hand over, to be entered."""
     place, stop, hurry = meeting.folder / PLANE_SOCKET, orders.stop, orders.hurry
-    return ForwardedRequests(app, place, meeting.key, draining=stop, hurry=hurry)
+    return ForwardedRequests(
+        app, place, meeting.key, draining=stop, hurry=hurry, drain_seconds=seconds
+    )

@@ -20,7 +20,6 @@ from bascule.app.data_dir import served_alone
 from bascule.app.hardening import harden
 from bascule.app.logs import process_log
 from bascule.app.node_serve import (
-    DRAIN_SECONDS,
     NodeOrder,
     NodeParts,
     WorkerPlace,
@@ -47,7 +46,6 @@ from bascule.app.worker_link import (
     read_order,
     read_told,
 )
-from bascule.asgi.bounded_http import DEFAULT_LIMITS
 from bascule.asgi.forwarded import ForwardedRequests
 from bascule.asgi.forwarding import Peer
 from bascule.client.rpc import RpcAccess
@@ -145,26 +143,20 @@ async def serve_worker(order: WorkerOrder, orders: Orders, crew: Crew) -> None:
 
 
 async def _serve(order: WorkerOrder, orders: Orders, crew: Crew, begun: asyncio.Event) -> None:
-    data, seconds = Path(order.settings.data_dir), _drain_seconds(order)
+    data, server = Path(order.settings.data_dir), order.settings.server
     await asyncio.to_thread(prepare, data)
     with served_alone(data):
         async with node_parts(order.settings, _node_order(order, crew)) as parts:
             front = _front(order, parts)
             parts.doors.guests.app = front
-            server = order.settings.server
             async with (
-                _handed_over(front, order, orders, seconds),
-                listening(front, server, orders, drain_seconds=seconds, shared=True),
+                _handed_over(front, order, orders),
+                listening(front, server, orders, shared=True),
             ):
                 begun.set()
                 _say(Answered(event="serving", standing=parts.standing()))
                 await orders.stop.wait()
                 parts.let_go()
-
-
-def _drain_seconds(order: WorkerOrder) -> int:
-    """Return how long calls have at the end: as they would in one process."""
-    return DEFAULT_LIMITS.drain_seconds if order.has_plane else DRAIN_SECONDS
 
 
 def _node_order(order: WorkerOrder, crew: Crew) -> NodeOrder:
@@ -204,14 +196,12 @@ def _front(order: WorkerOrder, parts: NodeParts) -> WorkerFront:
     return WorkerFront(app, doors, Peer(folder / PLANE_SOCKET, order.key))
 
 
-def _handed_over(
-    front: WorkerFront, order: WorkerOrder, orders: Orders, seconds: float
-) -> ForwardedRequests:
+def _handed_over(front: WorkerFront, order: WorkerOrder, orders: Orders) -> ForwardedRequests:
     return ForwardedRequests(
         front,
         worker_socket(Path(order.sockets), order.number),
         order.key,
         draining=orders.stop,
         hurry=orders.hurry,
-        drain_seconds=seconds,
+        drain_seconds=order.settings.server.drain_seconds,
     )

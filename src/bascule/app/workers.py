@@ -48,8 +48,8 @@ from bascule.wire.api.nodes import NodeStanding
 logger = logging.getLogger("bascule.workers")
 WORKERS_FOLDER: Final = "workers"
 KEY_BYTES: Final = 32
-#: How long workers may take to end: longer than calls under way may take.
-END_SECONDS: Final = 60.0
+#: How much longer than calls under way workers may take to end.
+END_SECONDS: Final = 20.0
 #: How long they may take to be gone once they were killed.
 _KILLED_SECONDS: Final = 5.0
 #: The pauses before a worker is started again: each up to twice the one before.
@@ -136,7 +136,8 @@ class Workers(Lifetime):
         for keeper in self._keepers:
             keeper.end()
         if keeping:
-            _, late = await asyncio.wait(keeping, timeout=END_SECONDS)
+            seconds = self._port.drain_seconds + END_SECONDS
+            _, late = await asyncio.wait(keeping, timeout=seconds)
             for keeper in self._keepers:
                 keeper.kill()
             if late:
@@ -301,6 +302,8 @@ class SharedPort:
 
     def __init__(self, server: ServerSettings) -> None:
         self._server = server
+        #: How long calls under way may take at the end.
+        self.drain_seconds = server.drain_seconds
         self._socket: socket.socket | None = None
         self.url = ""
         self.number = 0
