@@ -9,7 +9,7 @@ import pytest
 
 from bascule.asgi.errors import Refused
 from bascule.doors.owners import Ownership, ownership_at
-from bascule.model.worker import mark_of, marked_worker, worker_name
+from bascule.model.worker import mark_of, marked_worker, node_of, worker_name
 from tests.asgi.caller import http_scope
 
 HEX = "0123456789abcdef01234567"
@@ -43,6 +43,7 @@ def test_a_mark_says_which_worker_and_none_says_nobody():
         *(7, None, None, None, None),
     ]
     assert [worker_name("east", None), worker_name("east", 2)] == ["east", "east/2"]
+    assert [node_of(name) for name in ("east", "east/2", "a/b")] == ["east", "east", "a/b"]
 
 
 @pytest.mark.requirement("workers:owned-ids")

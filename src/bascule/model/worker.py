@@ -17,6 +17,7 @@ WorkerCount = Annotated[int, Meta(ge=1, le=MAX_WORKERS)]
 #: The mark as a regular expression; what stands before it ends otherwise than in ``w`` and digits.
 MARK = r"w([1-9][0-9]?)"
 _LAST = re.compile(rf"{MARK}\Z")
+_NUMBERED = re.compile(r"/[0-9]+\Z")
 
 
 def mark_of(worker: int | None) -> str:
@@ -33,6 +34,11 @@ def marked_worker(id: str) -> int | None:
 def worker_name(node: str, worker: int | None) -> str:
     """Return the name of a node's process: of its own, where it is one of several."""
     return node if worker is None else f"{node}/{worker}"
+
+
+def node_of(name: str) -> str:
+    """Return whose worker a name is of; of no worker's, the name."""
+    return _NUMBERED.sub("", name)
 
 
 class WorkerStanding(Struct, frozen=True, kw_only=True):

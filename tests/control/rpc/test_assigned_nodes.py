@@ -100,6 +100,7 @@ async def test_a_worker_is_sent_what_its_node_is_assigned(counter: RpcCounter):
     _, snapshot = await begun(counter, worker="2")
     assert keys(snapshot.records) == _BILLING
     assert [*counter.nodes.streams] == ["node/2"]
+    assert not counter.service.assignments.share("node/2").serves("server", "desk")
 
 
 @pytest.mark.requirement("registry:nodes:assigned-part")
