@@ -22,7 +22,7 @@ from bascule.wire.api.trials import ToolPreview, Trial, TrialStep
 from bascule.wire.pb import node_pb2 as pb
 from bascule.wire.pb import records_pb2
 from bascule.wire.records import decode
-from tests.control.registry.build import server
+from tests.control.registry.build import BY, server
 from tests.control.rpc.counter import RpcCounter, Watched
 from tests.control.rpc.test_nodes import followed, said
 from tests.control.rpc.test_registry import written
@@ -179,6 +179,17 @@ async def test_a_trial_fails_when_its_node_leaves(counter: RpcCounter, asker: As
         assert "node 'node' left while it was at it" in found.error
         assert [step.step for step in found.steps] == ["list"]
         with pytest.raises(Refused, match="no node is connected"):
+            asker.nodes.any("fs")
+
+
+@pytest.mark.requirement("registry:nodes:assigned-part")
+async def test_a_node_that_is_not_assigned_a_server_is_not_asked_about_it(
+    counter: RpcCounter, asker: Asker
+):
+    async with at_work(counter, asker):
+        given = Assignment(labels=("elsewhere",))
+        await counter.service.assignments.assign("node", given, BY, at=0.0, note=None)
+        with pytest.raises(Refused, match="no node that is connected is assigned 'fs'"):
             asker.nodes.any("fs")
 
 
