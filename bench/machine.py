@@ -89,8 +89,13 @@ def _threads(pid: int) -> Iterator[int]:
 
 def family() -> set[int]:
     """This process and all that came of it: a client and its servers."""
+    return descendants(os.getpid())
+
+
+def descendants(pid: int) -> set[int]:
+    """A process and all that came of it."""
     parents = dict(_parents())
-    found = {os.getpid()}
+    found = {pid}
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import msgspec
@@ -20,6 +21,7 @@ from bascule.model.snapshot import Snapshot
 from bascule.node.sync.last_known_good import FILE_NAME, Knowledge, LastKnownGood
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import KEY
+from tests.waits import SOON_SECONDS
 
 TASKS = ("writing", "reading")
 
@@ -90,6 +92,15 @@ async def test_what_is_taken_replaces_everything_at_once():
     assert await node.verify(first.token) is None
     assert await node.verify(second.token) is not None
     assert [record.id for record in await node.unaltered()] == [second.record.id]
+
+
+async def test_a_token_that_was_just_made_is_awaited_for_a_moment():
+    plane = Plane()
+    minted = await plane.tokens.mint("agent", "client", task_id="writing")
+    node = NodeTokens(clock=plane.clock, patience=SOON_SECONDS)
+    found, _ = await asyncio.gather(node.verify(minted.token), plane.give(node))
+    assert found == await plane.tokens.verify(minted.token)
+    assert await NodeTokens(patience=0.01).verify(minted.token) is None
 
 
 async def test_somebody_who_is_switched_off_is_refused():

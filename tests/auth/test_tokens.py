@@ -99,6 +99,10 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
     "no such role": ({"role": "root"}, "role: 'root' is not one of"),
     "no name": ({"role": "admin", "name": ""}, "name: must be 1 to 128"),
     "a name of two lines": ({"role": "admin", "name": "a\nb"}, "name: must be 1 to 128"),
+    "a node's name as a worker's": (
+        {"role": "node", "name": "east/1"},
+        "name: a node's must not end in a slash and a number",
+    ),
     "a long name": ({"role": "admin", "name": "a" * 129}, "name: must be 1 to 128"),
     "no time": ({"role": "admin", "ttl_seconds": 0}, "ttl_seconds: must be"),
     "for ever by number": ({"role": "admin", "ttl_seconds": float("inf")}, "ttl_seconds: must be"),

@@ -62,8 +62,11 @@ class Doors:
     ) -> list[GuardedRoute]:
         """Return the routes of all doors; ``approvals`` and ``parked`` are where calls wait."""
         metrics = self.bridge.metrics
-        metrics.gateway = gateway = Gateway(self.sessions, key_for)
-        chat = ChatParts(settings=self.loop, metrics=metrics, parked=parked, questions=approvals)
+        mark = self.bridge.mark
+        metrics.gateway = gateway = Gateway(self.sessions, key_for, mark=mark)
+        chat = ChatParts(
+            settings=self.loop, metrics=metrics, parked=parked, questions=approvals, mark=mark
+        )
         tried = [
             *tools_routes(self.sessions, approvals, serves=serves),
             *chat_routes(self.sessions, self.backends, chat),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
@@ -27,6 +27,7 @@ from bascule.app.node_start import Beginner, NodeMemory, Start, prepare
 from bascule.app.node_work import NodeWorker
 from bascule.app.serving import Orders, beside, listening
 from bascule.app.settings import Settings
+from bascule.app.worker_link import Crew
 from bascule.asgi.guard import LOOPBACK_HOSTS, GuardedApp, GuardedRoute, GuardRules
 from bascule.audit.events import AccessRefused
 from bascule.audit.journaled_ledger import JournaledLedger
@@ -41,6 +42,7 @@ from bascule.db.private_files import private_key
 from bascule.doors.health import health_of, health_routes
 from bascule.errors import BasculeError
 from bascule.model.snapshot import Snapshot
+from bascule.model.worker import mark_of
 from bascule.node.assembly import Bridge
 from bascule.node.ledger_sender import LedgerSender
 from bascule.node.sync.follower import Follower, SyncSettings
@@ -63,6 +65,15 @@ Announced: TypeAlias = Callable[[str, NodeStanding], object]
 logger = logging.getLogger("bascule.node")
 
 
+class WorkerPlace(Struct, frozen=True, kw_only=True):
+    """The place of a process among the workers of a node."""
+
+    number: int
+    crew: Crew
+    #: The data directory of all of them, whose owner may ask.
+    data: Path
+
+
 class NodeOrder(Struct, frozen=True, kw_only=True):
     """Which control plane a node follows, and as whom."""
 
@@ -73,6 +84,12 @@ class NodeOrder(Struct, frozen=True, kw_only=True):
     private: tuple[str, ...] = ()
     #: How long the first start waits for the control plane.
     wait_seconds: float = 30.0
+    #: Where the process is one of several of the node.
+    worker: WorkerPlace | None = None
+    #: Whether records and node belong to the same person, as those of ``bascule up`` do.
+    own_records: bool = False
+    #: How long a token that nobody has may take to be told of, in seconds.
+    patience: float = 0.0
 
 
 async def serve_node(
@@ -81,7 +98,7 @@ async def serve_node(
     """Serve until told to stop, and say on standard error what happens meanwhile."""
     data = Path(settings.data_dir)
     with process_log(settings.log):
-        for words in _unused(settings):
+        for words in unused_settings(settings):
             say(logger, logging.WARNING, words)
         await asyncio.to_thread(prepare, data)
         with served_alone(data):
@@ -90,7 +107,7 @@ async def serve_node(
         say(logger, logging.INFO, "ended")
 
 
-def _unused(settings: Settings) -> Iterator[str]:
+def unused_settings(settings: Settings) -> Iterator[str]:
     """Yield which settings have no meaning for a node, of those that look as if they had."""
     given = {
         "mcp.registry_dir": settings.mcp.registry_dir,
@@ -116,10 +133,18 @@ class NodeParts(Struct, frozen=True, kw_only=True):
     ledger: JournaledLedger | None
     holds: Holds
     sender: LedgerSender | None = None
+    worker: WorkerPlace | None = None
+
+    @property
+    def owned(self) -> Path:
+        """Return the data directory whose owner may ask."""
+        return self.data if self.worker is None else self.worker.data
 
     def standing(self) -> NodeStanding:
         """Return how the node stands."""
-        return standing_of(self.name, self.registry, self.source, self.follower, self.doors.bridge)
+        found = standing_of(self.name, self.registry, self.source, self.follower, self.doors.bridge)
+        crew = () if self.worker is None else self.worker.crew.standings
+        return replace(found, workers=crew)
 
     def troubles(self) -> dict[str, str]:
         """Say what is wrong besides following, by code."""
@@ -130,7 +155,12 @@ class NodeParts(Struct, frozen=True, kw_only=True):
             "ledger_refused": self.sender and self.sender.refusal,
             "snapshot_unwritable": self.start.kept.problem,
         }
-        return {code: words for code, words in found.items() if words is not None}
+        crew = {} if self.worker is None else self.worker.crew.troubles()
+        return crew | {code: words for code, words in found.items() if words is not None}
+
+    def let_go(self) -> None:
+        """Let what waits for a person come back later, as the process ends."""
+        self.holds.approvals.stop()
 
     def health(self) -> Health:
         """Return how the process is."""
@@ -152,7 +182,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
 @asynccontextmanager
 async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[NodeParts, None]:
     """Start a node, from its control plane or from what it kept; it follows within the block."""
-    data, tokens = Path(settings.data_dir), NodeTokens()
+    data, tokens = Path(settings.data_dir), NodeTokens(patience=order.patience)
     memory = NodeMemory(tokens)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -178,6 +208,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
             approver=holds.approvals,
         )
         bridge.metrics.ledger = kept
+        bridge.mark = mark_of(order.access.worker)
         tokens.standing = lambda person: admitted(bridge.snapshot, None, person)
         key = derived(root, "wasm-cache")
         means = Means(rules=rules, secrets=secrets, module_key=key, records=lambda: bridge.snapshot)
@@ -203,6 +234,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
             doors=doors,
             start=start,
             ledger=kept,
+            worker=order.worker,
             holds=holds,
             sender=sender,
         )
@@ -245,7 +277,8 @@ def rhythm_of(settings: Settings) -> SyncSettings:
 def node_rules(settings: Settings, order: NodeOrder) -> NodeRules:
     """Return what records may do here: of others', so nothing that is not listed."""
     rules = settings.rules()
-    return replace(rules, private=(*rules.private, *order.private), closed_to_others=True)
+    private = (*rules.private, *order.private)
+    return replace(rules, private=private, closed_to_others=not order.own_records)
 
 
 @asynccontextmanager
@@ -260,18 +293,21 @@ async def _last_words(source: RpcSource) -> AsyncGenerator[None, None]:
 
 
 async def _serve(settings: Settings, parts: NodeParts, announce: Announced, orders: Orders) -> None:
-    app = _guarded(settings, parts)
+    app = guarded_node(settings, parts, node_routes(parts))
     parts.doors.guests.app = app
     async with listening(app, settings.server, orders) as server:
         with published(parts.data, server.url):
             announce(server.url, parts.standing())
             say(logger, logging.INFO, f"serving at {server.url}", data_dir=str(parts.data))
             await orders.stop.wait()
-            parts.holds.approvals.stop()
+            parts.let_go()
             say(logger, logging.INFO, "stopping: no new requests, calls under way may end")
 
 
-def _guarded(settings: Settings, parts: NodeParts) -> GuardedApp:
+def guarded_node(
+    settings: Settings, parts: NodeParts, routes: Sequence[GuardedRoute]
+) -> GuardedApp:
+    """Return routes of a node behind the guard."""
     metrics = parts.doors.bridge.metrics
 
     def turned_away(event: AccessRefused) -> None:
@@ -279,7 +315,7 @@ def _guarded(settings: Settings, parts: NodeParts) -> GuardedApp:
         say_refused(event)
 
     return GuardedApp(
-        node_routes(parts),
+        routes,
         parts.tokens,
         GuardRules(hosts=(*LOOPBACK_HOSTS, *settings.server.names)),
         on_refused=turned_away,
@@ -288,7 +324,7 @@ def _guarded(settings: Settings, parts: NodeParts) -> GuardedApp:
 
 def node_routes(parts: NodeParts) -> list[GuardedRoute]:
     """Return every route of a node."""
-    data = parts.data
+    data = parts.owned
     return [
         *parts.doors.routes(
             parts.tokens.key_for,

@@ -7,7 +7,7 @@ can answer, it asks one that follows it; without any, its API answers with ``no_
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from bascule.app.control_plane import (
     ControlPlane,
@@ -66,14 +66,19 @@ def _unused(settings: Settings) -> Iterator[str]:
     """Yield which settings have no meaning without a node, of those that look as if they had."""
     if settings.agents is not None:
         yield "agents: a control plane alone connects no servers, so this file is not read"
+    if settings.node.workers > 1:
+        yield "node.workers: a control plane alone is one process, and has no workers"
 
 
-def registry_only(plane: ControlPlane) -> list[GuardedRoute]:
-    """Return every route of a control plane alone."""
+def registry_only(
+    plane: ControlPlane, others: Callable[[], Mapping[str, str]] = dict
+) -> list[GuardedRoute]:
+    """Return every route of a control plane alone; ``others`` are troubles beside its own."""
     service = plane.stores.service
 
     def health() -> Health:
-        return health_of(service.view.revision, (), following=True, troubles=plane.troubles())
+        troubles = {**plane.troubles(), **others()}
+        return health_of(service.view.revision, (), following=True, troubles=troubles)
 
     def position() -> Position:
         return Position(service.view.store_id, service.view.revision)

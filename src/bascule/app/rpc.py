@@ -6,6 +6,7 @@ import gc
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bascule.app.control_plane import ControlPlane
@@ -15,13 +16,16 @@ from bascule.asgi.serve import CannotServe, Tls
 from bascule.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from bascule.control.rpc.calls import Unary
+    from bascule.app.workers_token import WorkersToken
+    from bascule.control.rpc.calls import Service, Unary
     from bascule.control.rpc.port import RpcPort
 
 #: After how many objects the garbage collector looks through the new ones, and how many such looks
 #: make one through older ones, and through all. By default it goes through everything that
 #: thousands of streams hold again and again, which is half of what a change costs.
 _COLLECTIONS = 10_000, 10, 50
+#: How often it is looked for workers whether tokens changed: whoever makes one here uses it next.
+_LOOK_SECONDS = 0.02
 _MISSING = "gRPC needs packages that are not installed: pip install 'bascule[scale]'"
 
 
@@ -62,24 +66,58 @@ async def _port(server: ServerSettings, plane: ControlPlane) -> AsyncGenerator[R
     if find_spec("grpc_reflection") is None:
         raise CannotServe(_MISSING)
     from bascule.control.rpc.guard import RpcGuard  # noqa: PLC0415 - with grpc
-    from bascule.control.rpc.ledgers import LedgerRpc  # noqa: PLC0415 - with protobuf
-    from bascule.control.rpc.nodes import NodeRpc  # noqa: PLC0415 - with protobuf
     from bascule.control.rpc.port import RpcPort  # noqa: PLC0415 - with grpc
+
+    guard = RpcGuard(plane.stores.tokens, SYSTEM_CLOCK, plane.turned_away)
+    beside = server.port + 1 if server.port else 0
+    number = beside if server.grpc_port is None else server.grpc_port
+    async with (
+        _services(plane) as services,
+        RpcPort(services, guard, server.host, number, tls=_tls(server)) as port,
+    ):
+        yield port
+
+
+@asynccontextmanager
+async def rpc_for_workers(
+    plane: ControlPlane, path: Path, tokens: WorkersToken
+) -> AsyncGenerator[str, None]:
+    """Serve gRPC at a unix socket, to the workers of this process alone; give its address."""
+    if find_spec("grpc_reflection") is None:
+        raise CannotServe(_MISSING)
+    from bascule.control.rpc.guard import RpcGuard  # noqa: PLC0415 - with grpc
+    from bascule.control.rpc.port import RpcPort  # noqa: PLC0415 - with grpc
+
+    guard = RpcGuard(tokens, SYSTEM_CLOCK, plane.turned_away, own=True)
+    async with (
+        _services(plane, look_seconds=_LOOK_SECONDS) as services,
+        RpcPort(services, guard, path=path) as port,
+    ):
+        yield port.address
+
+
+@asynccontextmanager
+async def _services(
+    plane: ControlPlane, *, look_seconds: float | None = None
+) -> AsyncGenerator[list[Service], None]:
+    """Give all that nodes and other programs may ask of a control plane."""
+    from bascule.control.rpc.ledgers import LedgerRpc  # noqa: PLC0415 - with protobuf
+    from bascule.control.rpc.nodes import LOOK_SECONDS, NodeRpc  # noqa: PLC0415 - with protobuf
     from bascule.control.rpc.registry import RegistryRpc  # noqa: PLC0415 - with protobuf
 
     stores = plane.stores
-    guard = RpcGuard(stores.tokens, SYSTEM_CLOCK, plane.turned_away)
-    beside = server.port + 1 if server.port else 0
-    number = beside if server.grpc_port is None else server.grpc_port
     note = None if stores.ledger is None else stores.ledger.note
-    node_rpc = NodeRpc(
-        stores.service, stores.tokens, SYSTEM_CLOCK, stores.works, secrets=stores.secrets
+    nodes = NodeRpc(
+        stores.service,
+        stores.tokens,
+        SYSTEM_CLOCK,
+        stores.works,
+        secrets=stores.secrets,
+        look_seconds=look_seconds or LOOK_SECONDS,
     )
-    async with node_rpc as nodes:
+    async with nodes:
         further = *_node_approvals(plane), *LedgerRpc(stores.kept, SYSTEM_CLOCK, note).methods()
-        services = [RegistryRpc(stores.service).service(), nodes.service(*further)]
-        async with RpcPort(services, guard, server.host, number, tls=_tls(server)) as port:
-            yield port
+        yield [RegistryRpc(stores.service).service(), nodes.service(*further)]
 
 
 def _node_approvals(plane: ControlPlane) -> tuple[Unary[Any], ...]:

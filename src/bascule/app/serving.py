@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct
+from starlette.types import ASGIApp
 
 from bascule.app.data_dir import SETUP_FILE, published
 from bascule.app.settings import ServerSettings, Settings
@@ -57,6 +58,15 @@ class Announce(Protocol):
         ...
 
 
+class Listener(Protocol):
+    """What callers reach, while it is there."""
+
+    @property
+    def url(self) -> str:
+        """Return where."""
+        ...
+
+
 class Orders(Struct, frozen=True):
     """What signals ask for."""
 
@@ -74,11 +84,15 @@ async def serve(  # noqa: PLR0913 - the parts of a process
     announce: Announce,
     orders: Orders,
     rpc: AbstractAsyncContextManager[str | None],
+    listener: AbstractAsyncContextManager[Listener] | None = None,
 ) -> None:
-    """Serve until told to stop, with works beside it; ``rpc`` is what serves gRPC, if anything."""
+    """Serve until told to stop, with works beside it; ``rpc`` is what serves gRPC, if anything.
+
+    ``listener`` is what callers reach, where that is not the application itself.
+    """
     data = Path(settings.data_dir)
-    listener = listening(app, settings.server, orders)
-    async with beside(*works), rpc as grpc, listener as server:
+    served = listener or listening(app, settings.server, orders)
+    async with beside(*works), rpc as grpc, served as server:
         setup = await stores.tokens.first_start()  # before anybody is told where to use it
         stores.say_acts()
         with published(data, server.url):
@@ -97,8 +111,10 @@ async def _page_code(tokens: Tokens) -> str:
     return (await make_link(tokens, wanted, by=PROCESS)).token
 
 
-def listening(app: GuardedApp, server: ServerSettings, orders: Orders) -> Serving:
-    """Return the server of an application, to be entered."""
+def listening(
+    app: ASGIApp, server: ServerSettings, orders: Orders, *, shared: bool = False
+) -> Serving:
+    """Return the server of an application, to be entered; ``shared``: it is one of several."""
     tls = None
     if server.tls_certificate is not None and server.tls_key is not None:
         tls = Tls(certificate=server.tls_certificate, key=server.tls_key)
@@ -111,6 +127,7 @@ def listening(app: GuardedApp, server: ServerSettings, orders: Orders) -> Servin
         insecure=server.insecure,
         limits=Limits(connections=caps, drain_seconds=server.drain_seconds),
         hurry=orders.hurry,
+        shared=shared,
     )
 
 

@@ -172,7 +172,7 @@ _PATHS = (
     *("data_dir", "agents", "server.tls_certificate", "server.tls_key"),
     *("server.grpc_client_ca", "mcp.registry_dir", "mcp.registry_file", "ledger.anchor_file"),
 )
-_FLAGS = {"backends": "backend"} | {
+_FLAGS = {"backends": "backend", "node_workers": "workers"} | {
     name: name
     for name in (
         *("data_dir", "environment", "strict", "agents", "host", "port", "insecure"),

@@ -12,6 +12,7 @@ from bascule.loop.budgets import LoopSettings
 from bascule.model.server import NonEmpty
 from bascule.model.session import Count, Iterations
 from bascule.model.task import ToolOutput
+from bascule.model.worker import WorkerCount
 from bascule.node.settings import NodeSettings
 from bascule.outbound.rules import NodeLists, NodeRules
 
@@ -107,6 +108,8 @@ class NodeSection(NodeLists, frozen=True, kw_only=True):
     admin_origins: tuple[Origin, ...] = ()
     #: In seconds, for a node whose control plane is elsewhere.
     max_stale: Annotated[int, Meta(ge=1, le=31_536_000)] = 86_400
+    #: How many processes share the port, each with connections and limits of its own.
+    workers: WorkerCount = 1
 
     def rules(self, private: tuple[str, ...]) -> NodeRules:
         """Return the rules for records; ``private`` are files that no list opens."""

@@ -76,8 +76,11 @@ class Serving:
         insecure: bool = False,
         limits: Limits = DEFAULT_LIMITS,
         hurry: asyncio.Event | None = None,
+        shared: bool = False,
     ) -> None:
+        """Serve an application; ``shared``: other processes of ours listen on the same port."""
         self._app = app
+        self._shared = shared
         self._host = host
         self._port = port
         self._tls = tls
@@ -97,7 +100,7 @@ class Serving:
 
     async def __aenter__(self) -> Serving:
         exposed = self._tls is not None or self._insecure
-        listening = await bound(self._host, self._port, exposed=exposed)
+        listening = await bound(self._host, self._port, exposed=exposed, shared=self._shared)
         host, self.port = listening.getsockname()[:2]
         scheme = "http" if self._tls is None else "https"
         self.url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
@@ -157,16 +160,19 @@ class Serving:
         )
 
 
-async def bound(host: str, port: int, *, exposed: bool) -> socket.socket:
+async def bound(host: str, port: int, *, exposed: bool, shared: bool = False) -> socket.socket:
     """Return a bound socket, or raise CannotServe with what is wrong with the address.
 
-    Where others than this machine's users reach it, it must be ``exposed``: on purpose.
+    Where others than this machine's users reach it, it must be ``exposed``: on purpose. Several
+    processes of one user may have it where all of them want it ``shared``.
     """
     family, address = await address_of(host, port, exposed=exposed)
     # The protocol is named so that asyncio, which looks at it, turns Nagle's delay off.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listening.bind(address)
     except OSError as error:
         listening.close()

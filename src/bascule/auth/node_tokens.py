@@ -7,7 +7,9 @@ it can tell whose a token is that somebody shows it, and make none.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 
 from msgspec import convert
 from msgspec.structs import replace
@@ -77,10 +79,14 @@ class NodeTokens:
         keys: Mapping[KeyLabel, bytes] | None = None,
         *,
         clock: Clock = SYSTEM_CLOCK,
+        patience: float = 0.0,
     ) -> None:
+        """Know tokens; of one that nobody has, news are awaited for ``patience`` seconds."""
         #: Raises SessionRefused for a person who is not known, or switched off.
         self.standing: Callable[[str], object] | None = None
         self._clock = clock
+        self._patience = patience
+        self._news = asyncio.Event()
         self._takes = 0
         self.take(tokens, keys or {})
 
@@ -90,6 +96,8 @@ class NodeTokens:
         self._by_digest = {record.digest: record for record in self._records}
         self._keys = dict(keys)
         self._takes += 1
+        self._news.set()
+        self._news = asyncio.Event()
 
     def key_for(self, label: KeyLabel) -> bytes:
         """Return the key for one use; raise KeyNotGiven where the node has none."""
@@ -103,10 +111,22 @@ class NodeTokens:
 
         Raise SessionRefused for a token of somebody who may do nothing now.
         """
-        principal = self._principal(token.encode("utf-8", "replace"))
+        shown = token.encode("utf-8", "replace")
+        principal = self._principal(shown)
+        if principal is None and self._patience:
+            principal = await self._awaited(shown)
         if principal is not None and _is_asked_about(principal) and self.standing is not None:
             self.standing(principal.person or "")
         return principal
+
+    async def _awaited(self, token: bytes) -> Principal | None:
+        """Return whose token this is once it was told of; somebody may have just made it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._patience):
+                while (found := self._principal(token)) is None:
+                    await self._news.wait()
+                return found
+        return None
 
     async def still(self, token: str) -> Principal | None:
         """Return as ``verify`` whose token this is: a node notes no uses."""

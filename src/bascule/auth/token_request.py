@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TypedDict
 from unicodedata import is_normalized
@@ -17,6 +18,8 @@ from bascule.policy.characters import render_exact
 from bascule.wire.api.tokens import MAX_TASKS, MAX_TTL_SECONDS
 
 _NAME_LIMIT = 128
+#: How the names of a node's workers end.
+_WORKER = re.compile(r"/[0-9]+$")
 #: The roles that may be limited to tasks.
 _LIMITED: tuple[Role, ...] = ("approver", "viewer")
 
@@ -48,6 +51,8 @@ class TokenRequest(Struct, frozen=True, kw_only=True):
 def refuse_unfit(wanted: TokenRequest) -> None:
     """Raise InvalidRecord with every problem of a token to make."""
     problems = _unfit_text("name", wanted.name)
+    if wanted.role == "node" and _WORKER.search(wanted.name):
+        problems.append("name: a node's must not end in a slash and a number, as its workers' do")
     if wanted.role not in ROLES:
         problems.append(f"role: {wanted.role!r} is not one of: {', '.join(ROLES)}")
     else:

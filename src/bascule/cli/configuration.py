@@ -35,6 +35,11 @@ DATA_DIR = option("--data-dir", "DIR", "the store, the key and the tokens")
 DSN = option("--dsn", "URL", "a PostgreSQL that several processes share; without a password")
 
 
+WORKERS = option(
+    "--workers", "N", "processes that share the port, each with its own servers (1)", type=int
+)
+
+
 def address(port: int) -> tuple[Option, ...]:
     """Return the options that say where a process listens; ``port`` is the usual one."""
     return (

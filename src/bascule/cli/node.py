@@ -18,9 +18,9 @@ from bascule.app.hardening import harden
 from bascule.app.settings import Settings
 from bascule.app.settings_tables import ORIGIN_FORM, Origin
 from bascule.asgi.serve import CannotServe
-from bascule.cli.command import run_async, show, shown
-from bascule.cli.configuration import CONFIG, DATA_DIR, address, read_settings
-from bascule.cli.endpoint import Endpoint, owner_headers, proven_url
+from bascule.cli.command import run_async, shown
+from bascule.cli.configuration import CONFIG, DATA_DIR, WORKERS, address, read_settings
+from bascule.cli.node_standing import NODE_PORT, NODE_SETTINGS, accept, status
 from bascule.cli.parser import (
     ENVIRONMENT,
     JSON,
@@ -40,19 +40,14 @@ from bascule.cli.serving import (
     print_announcement,
     say_ended,
 )
-from bascule.cli.table import render_table
 from bascule.errors import BasculeError, InvalidRecord
 from bascule.model.assignment import ALL
-from bascule.model.json import JsonObject
-from bascule.wire.api.addresses import GATEWAY, NODE, NODE_ACCEPT
+from bascule.wire.api.addresses import GATEWAY
 from bascule.wire.api.nodes import NodeStanding
 
 if TYPE_CHECKING:
     from bascule.app.node_serve import NodeOrder
 
-_PORT = 7072
-#: What is otherwise than with a registry, which may be on the same machine.
-_USUAL: JsonObject = {"data_dir": "~/.local/share/bascule-node", "server.port": _PORT}
 _SERVE_EPILOG = """\
 The node has the doors of bascule up: tools, MCP clients, chat and guests. What it serves is written
 at the control plane; it needs a token of role node from there, in BASCULE_TOKEN or a file. Records
@@ -60,9 +55,12 @@ may read and start nothing of this machine, and reach nothing from it, unless it
 in [node] of the settings; what is refused says what to add. The node keeps what it knows in its
 data directory, and goes on with that when the control plane is away, also from its start on.
 
+With --workers N that many processes share the port, to use more than one core: each connects to
+the servers for itself, so that a local server runs N times. One that dies is started again.
+
   bascule tokens create --role node --name east    # at the control plane
   bascule node serve --registry 127.0.0.1:7071 --allow-executable 'uvx mcp-server-time'
-  bascule node serve --registry registry.example:7071 --ca ca.pem --token-file token
+  bascule node serve --registry registry.example:7071 --ca ca.pem --token-file token --workers 4
 
 With --json each announcement is one line of JSON: {"event": "serving", "url", "mcp_url", "node",
 "registry", "revision", "state", "reason", "assigned"}, {"event": "ended"}; a start that fails
@@ -81,8 +79,6 @@ all nodes at once.
 
   bascule node accept
 """
-_SERVE = "node serve --registry HOST:PORT"
-_ASK_SECONDS = 15.0
 
 
 #: How the control plane is found, and as whom the node comes.
@@ -104,7 +100,7 @@ ALLOWING = (
     many("--allow-egress", "HOST", "what records may reach; * is all that is public"),
     many("--admin-origin", "ORIGIN", "an admin page that may call tools here; repeatable"),
 )
-PLACED = (DATA_DIR, CONFIG, *address(_PORT))
+PLACED = (DATA_DIR, CONFIG, *address(NODE_PORT))
 
 
 def fill(group: Parser) -> None:
@@ -119,6 +115,7 @@ def fill(group: Parser) -> None:
         *PLACED,
         ENVIRONMENT,
         *ALLOWING,
+        WORKERS,
         *LOGGING,
         JSON_LINES,
         epilog=_SERVE_EPILOG,
@@ -153,7 +150,7 @@ def serve(arguments: argparse.Namespace) -> int:
 
 def node_settings(arguments: argparse.Namespace) -> Settings:
     """Return settings with what the command line allows besides the file and the environment."""
-    settings = read_settings(arguments, usual=_USUAL)
+    settings = read_settings(arguments, usual=NODE_SETTINGS)
     node = settings.node
     more = replace(
         node,
@@ -234,10 +231,15 @@ def _token(file: str | None) -> str:
 
 
 async def _serve(settings: Settings, order: NodeOrder, arguments: argparse.Namespace) -> None:
-    from bascule.app.node_serve import serve_node  # noqa: PLC0415 - with grpc
-
     announce = _say_as_json if arguments.json else _say
-    await serve_node(settings, order, announce, orders_of_signals())
+    if settings.node.workers == 1:
+        from bascule.app.node_serve import serve_node  # noqa: PLC0415 - with grpc
+
+        await serve_node(settings, order, announce, orders_of_signals())
+    else:
+        from bascule.app.node_workers import serve_node_workers  # noqa: PLC0415 - with grpc
+
+        await serve_node_workers(settings, order, announce, orders_of_signals())
     say_ended(arguments)
 
 
@@ -259,7 +261,8 @@ def _served(standing: NodeStanding) -> str:
 
 
 def _followed(standing: NodeStanding) -> str:
-    whom = f"node {standing.node} of {standing.registry}"
+    crew = f" with {len(standing.workers)} workers" if standing.workers else ""
+    whom = f"node {standing.node} of {standing.registry}{crew}"
     if standing.state == "ok":
         return f"It is {whom}, at revision {standing.revision}"
     return (
@@ -280,47 +283,6 @@ def _say_as_json(url: str, standing: NodeStanding) -> None:
             "state": standing.state,
             "reason": standing.reason,
             "assigned": standing.assigned,
+            **({"workers": len(standing.workers)} if standing.workers else {}),
         }
     )
-
-
-# --- the owner's questions
-
-
-def status(arguments: argparse.Namespace) -> int:
-    """Show how the node stands."""
-    return _shown(arguments, run_async(_asked(arguments, "GET", NODE)))
-
-
-def accept(arguments: argparse.Namespace) -> int:
-    """Have the node take what its registry has."""
-    return _shown(arguments, run_async(_asked(arguments, "POST", NODE_ACCEPT)))
-
-
-async def _asked(arguments: argparse.Namespace, method: str, path: str) -> NodeStanding:
-    settings = read_settings(arguments, usual=_USUAL)
-    url = await proven_url(settings, _SERVE)
-    there = Endpoint(url, "", tls_ca=settings.server.tls_certificate, insecure=True)
-    async with there.api() as api:
-        headers = owner_headers(Path(settings.data_dir), url)
-        return await api.ask(NodeStanding, method, path, headers=headers, seconds=_ASK_SECONDS)
-
-
-def _shown(arguments: argparse.Namespace, found: NodeStanding) -> int:
-    lines = [
-        f"node {found.node}, of the control plane at {found.registry}",
-        f"revision {found.revision} of store {found.store_id}",
-        f"{found.state}, confirmed at {found.confirmed_at}",
-        f"assigned: {found.assigned}",
-        *([] if found.reason is None else [f"reason: {found.reason}"]),
-    ]
-    rows = [
-        [shown(one.server_id), one.state, _count(one.tool_count), shown(one.last_error or "")]
-        for one in found.servers
-    ]
-    servers = render_table(["SERVER", "STATE", "TOOLS", "ERROR"], rows, none="no servers")
-    return show(arguments, found, *map(shown, lines), servers)
-
-
-def _count(number: int | None) -> str:
-    return "-" if number is None else str(number)

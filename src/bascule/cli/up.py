@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from bascule.app.settings import Settings
 from bascule.app.stores import Demo
 from bascule.app.up import up
 from bascule.cli.command import ALLOW_EGRESS, run_async, show, warn
-from bascule.cli.configuration import read_settings
+from bascule.cli.configuration import WORKERS, read_settings
 from bascule.cli.failures import complain
 from bascule.cli.parser import ENVIRONMENT, Parser, declared, many, option, switch
 from bascule.cli.secrets import given_key
@@ -74,6 +74,7 @@ _OPTIONS = (
     option("--agents", "FILE", "a file of agents with their own servers, connected too"),
     ENVIRONMENT,
     ALLOW_EGRESS,
+    WORKERS,
     switch("--empty", "leave out the bundled demo records"),
     switch("--dry-run", "print what the records would change, and exit"),
 )
@@ -123,7 +124,7 @@ async def _serve(settings: Settings, arguments: argparse.Namespace, key: OuterKe
     empty: bool = arguments.empty
     plain = empty or settings.store.dsn is not None  # replicas have no demo
     demo = Demo(_DEMO_TASK, partial(_demo_records, empty=empty), empty)
-    await up(
+    await _started(settings)(
         settings,
         announced_to(arguments, settings, _WITHOUT_DEMO if plain else _WITH_DEMO),
         orders_of_signals(),
@@ -132,6 +133,15 @@ async def _serve(settings: Settings, arguments: argparse.Namespace, key: OuterKe
         secrets_key=key,
     )
     say_ended(arguments)
+
+
+def _started(settings: Settings) -> Callable[..., Awaitable[None]]:
+    """Return what serves: one process, or several."""
+    if settings.node.workers == 1:
+        return up
+    from bascule.app.up_workers import up_with_workers  # noqa: PLC0415 - few have several
+
+    return up_with_workers
 
 
 def _demo_records(data_dir: Path, *, empty: bool) -> Path | None:

@@ -45,6 +45,7 @@ from bascule.errors import BasculeError
 from bascule.lifetime import Lifetime
 from bascule.model.kinds import Kind, Record
 from bascule.model.snapshot import Position, Snapshot, SnapshotChange
+from bascule.model.worker import WORKER_METADATA
 from bascule.outbound.egress import names_loopback
 from bascule.wire.api.nodes import MAX_SERVERS
 from bascule.wire.pb import node_pb2 as pb
@@ -99,13 +100,15 @@ class RpcAccess(Struct, frozen=True, kw_only=True):
     certificate: Path | None = None
     key: Path | None = None
     insecure: bool = False
+    #: Which of several processes of the node this is.
+    worker: int | None = None
 
     def channel(self, target: str) -> aio.Channel:
         """Return a new connection; raise NeedsTls or, for files, Unreachable."""
         if self.ca is not None or self.certificate is not None:
             return aio.secure_channel(target, self._credentials(target), options=_OPTIONS)
         host = target.rpartition(":")[0].removeprefix("[").removesuffix("]")
-        if not self.insecure and not names_loopback(host):
+        if not self.insecure and not target.startswith("unix:") and not names_loopback(host):
             raise NeedsTls(
                 f"{target}: is reached without TLS on this machine only, as the node's token and "
                 "what it is told would be readable: name the file of its certificate authority"
@@ -364,7 +367,9 @@ class RpcSource(Lifetime):
 
     @property
     def _metadata(self) -> aio.Metadata:
-        return aio.Metadata(("authorization", f"Bearer {self._access.token}"))
+        token, worker = self._access.token, self._access.worker
+        own = () if worker is None else ((WORKER_METADATA, str(worker)),)
+        return aio.Metadata(("authorization", f"Bearer {token}"), *own)
 
 
 class _Stream:

@@ -44,6 +44,7 @@ _OPEN_WORDS: Mapping[str, str] = {
     "ledger_behind": "the database of the ledger does not take what happens",
     "ledger_refused": "the control plane does not take the rows of the node's ledger",
     "snapshot_unwritable": "what the node knows cannot be kept for its next start",
+    "workers_down": "a worker of the node is not there and is started again; the others serve",
     "files_differ": "the files of this replica are not those that count",
     "backends_differ": "the backends of this replica's settings are not those that count",
 }

@@ -28,6 +28,7 @@ from bascule.control.secrets import Secrets
 from bascule.control.work.channel import WorkChannel
 from bascule.control.work.rows import LocalRows
 from bascule.model.role import ROLES, Role
+from bascule.model.worker import WORKER_METADATA
 from bascule.testing.clock import FakeClock
 from bascule.wire.pb import errors_pb2, node_pb2, registry_pb2
 from bascule.wire.rpc_errors import DETAILS
@@ -52,6 +53,8 @@ class RpcCounter:
         self._connections: list[aio.Channel] = []
         self._watched: list[Watched] = []
         self.port = 0
+        #: Which worker of a node asks next, as it says.
+        self.worker: str | None = None
 
     async def ask(self, method: str, role: Role | None = "admin", **fields: Any) -> Any:
         """Call a method with the fields of its request; return its answer."""
@@ -83,9 +86,15 @@ class RpcCounter:
             return Refusal(error)
         raise AssertionError(f"{method} was not refused: {answer}")
 
-    def follow(self, role: Role | None = "node", **fields: Any) -> Watched:
-        """Open the stream of a node."""
-        return self.watch("Follow", role, None, **{"process": "p", **fields})
+    def follow(
+        self, role: Role | None = "node", worker: str | None = None, **fields: Any
+    ) -> Watched:
+        """Open the stream of a node, or of one of its workers."""
+        self.worker = worker
+        try:
+            return self.watch("Follow", role, None, **{"process": "p", **fields})
+        finally:
+            self.worker = None
 
     def connection(self, *options: tuple[str, int]) -> aio.Channel:
         """Make a connection that nobody else uses, until the counter is closed."""
@@ -107,7 +116,8 @@ class RpcCounter:
     def metadata(self, role: Role | None) -> aio.Metadata:
         if role is None:
             return aio.Metadata()
-        return aio.Metadata(("authorization", f"Bearer {self.given[role]}"))
+        worker = () if self.worker is None else ((WORKER_METADATA, self.worker),)
+        return aio.Metadata(("authorization", f"Bearer {self.given[role]}"), *worker)
 
     @property
     def _channel(self) -> aio.Channel:

@@ -94,6 +94,16 @@ async def test_a_node_is_sent_the_records_and_tokens_of_its_tasks_and_no_others(
 
 
 @pytest.mark.requirement("registry:nodes:assigned-part")
+async def test_a_worker_is_sent_what_its_node_is_assigned(counter: RpcCounter):
+    await furnish(counter)
+    await assign(counter, BILLING)
+    _, snapshot = await begun(counter, worker="2")
+    assert keys(snapshot.records) == _BILLING
+    assert [*counter.nodes.streams] == ["node/2"]
+    assert not counter.service.assignments.share("node/2").serves("server", "desk")
+
+
+@pytest.mark.requirement("registry:nodes:assigned-part")
 async def test_labels_leave_the_servers_with_one_of_these_tags(counter: RpcCounter):
     await furnish(counter)
     await assign(counter, Assignment(labels=("dmz",)))

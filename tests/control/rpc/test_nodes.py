@@ -186,6 +186,25 @@ async def test_a_process_that_comes_back_takes_the_place_of_its_own_stream(count
     assert [*counter.nodes.streams] == ["node"]
 
 
+@pytest.mark.requirement("registry:grpc:follow-one-process")
+async def test_workers_of_a_node_have_identities_of_their_own(counter: RpcCounter):
+    for number in ("1", "2"):
+        stream = counter.follow(worker=number, process=number)
+        [welcome, *_] = await said(stream, "welcome", "tokens", "snapshot")
+        assert welcome.node == f"node/{number}"
+    assert sorted(counter.nodes.streams) == ["node/1", "node/2"]
+    refused = await counter.follow(worker="2", process="another").refusal()
+    assert refused.status is STATUS.ALREADY_EXISTS
+    assert counter.service.standing.doubled == {"node/2": counter.clock.now()}
+
+
+@pytest.mark.parametrize("worker", ["0", "65", "-1", "1.0", "one", "", "1000"])
+async def test_a_worker_that_is_none_is_refused_by_name(counter: RpcCounter, worker: str):
+    refused = await counter.follow(worker=worker).refusal()
+    assert refused.status is STATUS.INVALID_ARGUMENT
+    assert refused.read(errors_pb2.Refusal).field == "bascule-worker"
+
+
 async def test_the_own_node_of_a_control_plane_is_not_followed_for(counter: RpcCounter):
     counter.service.standing.own.add("node")
     assert (await counter.follow().refusal()).status is STATUS.PERMISSION_DENIED

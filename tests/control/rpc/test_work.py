@@ -189,7 +189,7 @@ async def test_a_node_that_is_not_assigned_a_server_is_not_asked_about_it(
     async with at_work(counter, asker):
         given = Assignment(labels=("elsewhere",))
         await counter.service.assignments.assign("node", given, BY, at=0.0, note=None)
-        with pytest.raises(Refused, match="no node that is connected is assigned 'fs'"):
+        with pytest.raises(Refused, match="no node that is connected is assigned server 'fs'"):
             asker.nodes.any("fs")
 
 

@@ -184,3 +184,19 @@ def test_what_does_not_fit_into_an_id_is_refused_with_what_to_do():
     wide = SessionRequest(tool_allowlist=tuple(f"fs/tool_{n}" for n in range(300)))
     with pytest.raises(TooMuchToSeal, match="X-Bascule"):
         ids.seal(birth_of(clock, wide), ROUTE, ALICE)
+
+
+@pytest.mark.requirement("workers:owned-ids")
+def test_an_id_has_the_mark_of_its_worker_and_opens_at_any_with_that_mark_alone():
+    clock = FakeClock()
+    birth = birth_of(clock)
+    marked = SessionIds(KEY, clock, "w2").seal(birth, ROUTE, ALICE)
+    body, _, mark = marked.rpartition(".")
+    assert mark == "w2"
+    for ids in (SessionIds(KEY, clock), SessionIds(KEY, clock, "w1"), SessionIds(KEY, clock, "w2")):
+        assert ids.open(marked, ROUTE, ALICE) == birth
+        for other in (body, f"{body}.", f"{body}.w1", f"{marked}.w2", f"{marked} "):
+            refused(ids, other)
+    plain = SessionIds(KEY, clock).seal(birth, ROUTE, ALICE)
+    assert SessionIds(KEY, clock, "w1").open(plain, ROUTE, ALICE) == birth
+    refused(SessionIds(KEY, clock, "w1"), f"{plain}.w1")

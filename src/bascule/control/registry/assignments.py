@@ -18,6 +18,7 @@ from bascule.control.registry.store import Author, View
 from bascule.errors import refuse_any
 from bascule.model.assignment import ALL, Assignment
 from bascule.model.snapshot import Position
+from bascule.model.worker import node_of
 from bascule.policy.share import EVERYTHING, Share, Shares
 
 #: A row as every store has it: the lists as JSON, None where they are absent.
@@ -94,12 +95,12 @@ class Assignments:
         yield from self._assigned.values()
 
     def get(self, node: str) -> Assigned | None:
-        """Return what somebody assigned to a node; None where nobody has."""
-        return self._assigned.get(node)
+        """Return what somebody assigned to a node, or to whose worker it is; None where nobody."""
+        return self._assigned.get(node) or self._assigned.get(node_of(node))
 
     def of(self, node: str) -> Assignment:
         """Return what a node is assigned: all, unless somebody said otherwise."""
-        found = self._assigned.get(node)
+        found = self.get(node)
         return ALL if found is None or found.assignment == ALL else found.assignment
 
     def share(self, node: str) -> Share:

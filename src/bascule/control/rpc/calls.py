@@ -14,6 +14,7 @@ from grpc.aio import ServicerContext
 from msgspec import Struct
 
 from bascule.auth.identity import Permission, Principal
+from bascule.model.worker import worker_name
 
 M = TypeVar("M", bound=Message)
 #: A call as grpc has it.
@@ -26,6 +27,18 @@ class Call(Struct, frozen=True):
     principal: Principal
     #: Raises once it is not; given what happens now, so that many ask once.
     refuse_ended: Callable[[object], Awaitable[None]]
+    #: Which of several processes of a node makes it, as that says itself.
+    worker: int | None = None
+    #: Whether it is made by a node of the control plane's own, for which nobody else speaks.
+    own: bool = False
+
+    @property
+    def node(self) -> str:
+        """Return the identity of a node's process: what follows, reports and keeps a chain.
+
+        What a node is assigned and given goes by the name of its principal.
+        """
+        return worker_name(self.principal.name, self.worker)
 
 
 class Unary(Struct, Generic[M], frozen=True):

@@ -22,9 +22,11 @@ from bascule.clock import Clock
 from bascule.control.rpc.calls import Call, Context
 from bascule.control.rpc.refusals import status_of
 from bascule.errors import BasculeError
+from bascule.model.worker import MAX_WORKERS, WORKER_METADATA
 
 _BEARER = re.compile(r"bearer +([\x21-\x7e]+)", re.IGNORECASE)
 _NODE = re.compile(r"spiffe://[^/]+/node/(.+)")
+_NUMBER = re.compile(r"[0-9]{1,3}", re.ASCII)
 _TURNED_AWAY: Mapping[str, int] = {"UNAUTHENTICATED": 401, "PERMISSION_DENIED": 403}
 
 
@@ -36,7 +38,11 @@ class RpcGuard:
         tokens: Recaller,
         clock: Clock,
         on_refused: Callable[[AccessRefused], None] | None = None,
+        *,
+        own: bool = False,
     ) -> None:
+        """Look at tokens; ``own``: they are those of the control plane's own nodes."""
+        self._own = own
         self._tokens = tokens
         self._looks = TokenLooks(clock)
         self._on_refused = on_refused
@@ -53,6 +59,7 @@ class RpcGuard:
         try:
             principal = await self._principal(_token(context))
             _refuse_another_name(principal, context)
+            worker = _worker(context)
             if not principal.may(permission):
                 words = f"role {principal.role} does not allow {permission}"
                 raise Refused("forbidden", words, details={"permission": permission})
@@ -61,7 +68,7 @@ class RpcGuard:
             raise
         still = partial(self._principal, _token(context))
         scope = {"principal": principal, STILL: still, TOKENS_STATE: self._tokens.state}
-        return Call(principal, partial(self._looks.refuse_ended, scope))
+        return Call(principal, partial(self._looks.refuse_ended, scope), worker, self._own)
 
     async def _principal(self, token: str) -> Principal:
         found = await self._tokens.still(token)
@@ -104,6 +111,19 @@ def _token(context: Context) -> str:
             "unauthenticated", "authorization: one bearer token is needed in the metadata"
         )
     return found[1]
+
+
+def _worker(context: Context) -> int | None:
+    given = [
+        str(value) for key, value in context.invocation_metadata() or () if key == WORKER_METADATA
+    ]
+    if not given:
+        return None
+    number = int(given[0]) if len(given) == 1 and _NUMBER.fullmatch(given[0]) else 0
+    if not 1 <= number <= MAX_WORKERS:
+        words = f"{WORKER_METADATA}: must be a number from 1 to {MAX_WORKERS}, if it is given"
+        raise Refused("invalid_request", words, details={"field": WORKER_METADATA})
+    return number
 
 
 def _refuse_another_name(principal: Principal, context: Context) -> None:

@@ -20,11 +20,11 @@ from bascule.audit.approvals import Approvals
 from bascule.audit.events import CallIntent
 from bascule.auth.token_record import TokenRecord
 from bascule.clock import Clock
-from bascule.control.api.nodes import refuse_own
 from bascule.control.registry.service import RegistryService
 from bascule.control.rpc.askers import Askers
 from bascule.control.rpc.calls import Call, Unary
 from bascule.control.rpc.judged_calls import CallDenied, judged
+from bascule.control.rpc.node_names import refuse_other
 from bascule.errors import BudgetExceeded, OutcomeUnknown, SessionRefused
 from bascule.lifetime import observed
 from bascule.model.approval import (
@@ -182,9 +182,8 @@ class NodeApprovals:
         return found
 
     def _node(self, call: Call) -> str:
-        name = call.principal.name
-        refuse_own(self._service, name)
-        return name
+        refuse_other(self._service, call)
+        return call.principal.name
 
 
 def _seconds(wait_ms: int) -> float:

@@ -14,10 +14,11 @@ from typing import Any
 from bascule.asgi.errors import Refused
 from bascule.auth.node_tokens import keys_handed_out
 from bascule.clock import Clock
-from bascule.control.api.nodes import Reports, refuse_own
+from bascule.control.api.nodes import Reports
 from bascule.control.registry.service import RegistryService
 from bascule.control.rpc.calls import Call, Service, Streaming, Unary
 from bascule.control.rpc.handed_tokens import Handed, HandedTokens, KeptTokens
+from bascule.control.rpc.node_names import refuse_other
 from bascule.control.rpc.node_records import NodeRecords, Telling
 from bascule.control.rpc.node_streams import NodeStreams
 from bascule.control.rpc.secrets import SecretRpc
@@ -53,11 +54,13 @@ class NodeRpc(Lifetime):
         works: WorkChannel | None = None,
         *,
         secrets: Secrets | None = None,
+        look_seconds: float = LOOK_SECONDS,
     ) -> None:
         """Serve a registry; without ``works`` no node is asked to do anything."""
         self._service = service
         self._secrets = None if secrets is None else SecretRpc(secrets, service.tick, self._serves)
         self._clock = clock
+        self._look_seconds = look_seconds
         self._reports = Reports(service, clock)
         self._handed = HandedTokens(tokens)
         self._records = NodeRecords(service)
@@ -70,7 +73,7 @@ class NodeRpc(Lifetime):
     async def start(self) -> None:
         """Look after tokens, and note who follows, from now on."""
         if not self._upkeep:
-            every = (LOOK_SECONDS, self._look), (NOTE_SECONDS, self._note)
+            every = (self._look_seconds, self._look), (NOTE_SECONDS, self._note)
             self._upkeep = [asyncio.create_task(self._every(*one)) for one in every]
 
     async def close(self) -> None:
@@ -112,7 +115,7 @@ class NodeRpc(Lifetime):
     # --- following
 
     async def _follow(self, request: pb.FollowRequest, call: Call) -> AsyncGenerator[bytes, None]:
-        refuse_own(self._service, call.principal.name)
+        refuse_other(self._service, call)
         if not request.process:
             words = "process: a name is needed, random for each process"
             raise Refused("invalid_request", words, details={"field": "process"})
@@ -126,7 +129,7 @@ class NodeRpc(Lifetime):
     async def _told(
         self, request: pb.FollowRequest, call: Call, telling: Telling
     ) -> AsyncGenerator[bytes, None]:
-        node, version, assigned = call.principal.name, request.tokens_version, telling.assignment
+        node, version, assigned = call.node, request.tokens_version, telling.assignment
         opened = self.streams.open(node, request.process, request.version)
         with opened as stream, self._works.handing(node, telling.bell.ring) as hand:
             self._service.standing.see(node)
@@ -178,7 +181,8 @@ class NodeRpc(Lifetime):
     # --- the way back
 
     async def _report(self, request: pb.ReportRequest, call: Call) -> bytes:
-        said, name = struct_of(NodeSaid, request), call.principal.name
+        said, name = struct_of(NodeSaid, request), call.node
+        refuse_other(self._service, call)
         words = NodeWords(name, said.state, said.revision, said.servers, said.reason or None)
         heard = await self._reports.take(words, name)
         return pb.ReportResponse(revision=heard.revision).SerializeToString()

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
-
-# Before grpc is imported: this process starts others, and no handler of grpc's may run in them.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
 from grpc import aio
@@ -33,6 +30,7 @@ logger = logging.getLogger(__name__)
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 #: How long calls under way may take at the end.
 _GRACE_SECONDS = 5.0
+_OWN = 0o600
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -60,8 +58,11 @@ class RpcPort:
         port: int = 0,
         *,
         tls: Tls | None = None,
+        path: Path | None = None,
     ) -> None:
+        """Serve at an address, or at a unix socket for processes of the same user."""
         self._services = services
+        self._path = path
         self._guard = guard
         self._host = host
         self.port = port
@@ -105,6 +106,11 @@ class RpcPort:
             raise _ending()
 
     async def _listen(self, server: aio.Server) -> None:
+        if self._path is not None:
+            self.address = f"unix:{self._path}"
+            server.add_insecure_port(self.address)
+            self._path.chmod(_OWN)
+            return
         _, (address, *_) = await address_of(self._host, self.port, exposed=self._tls is not None)
         place = f"[{address}]:{self.port}" if ":" in address else f"{address}:{self.port}"
         try:

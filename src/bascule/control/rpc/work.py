@@ -65,7 +65,7 @@ class WorkRpc:
         if not 0 < len(request.id) <= _MAX_ID:
             words = f"id: the id of a piece of work is needed, of at most {_MAX_ID} characters"
             raise Refused("invalid_request", words, details={"field": "id"})
-        reception = await self._channel.answer(request.id, call.principal.name, _answer(request))
+        reception = await self._channel.answer(request.id, call.node, _answer(request))
         if reception == "foreign":
             words = "id: this piece of work was given to another node"
             raise Refused("forbidden", words, details={"field": "id"})

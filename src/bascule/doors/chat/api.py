@@ -79,6 +79,8 @@ class ChatParts(Struct, frozen=True, kw_only=True):
     #: Where turns wait for approval, and what takes questions back; in memory without.
     parked: ParkedTurns | None = None
     questions: Questions | None = None
+    #: Of this process among workers, for the ids of what it keeps.
+    mark: str = ""
 
 
 _DEFAULT_PARTS = ChatParts()
@@ -126,7 +128,7 @@ class ChatDoor:
         self._sessions = sessions
         self._backends = backends
         self._parts = parts
-        self.held = HeldResults(parts.clock)
+        self.held = HeldResults(parts.clock, mark=parts.mark)
         self._parked = MemoryTurns(parts.clock) if parts.parked is None else parts.parked
         self._turnstile = Turnstile()
 
@@ -161,7 +163,7 @@ class ChatDoor:
         """Hold a conversation, or go on with one that was parked."""
         parts = self._parts
         async with RequestParking(
-            self._parked, job.principal, job.asked, parts.questions
+            self._parked, job.principal, job.asked, parts.questions, parts.mark
         ) as parking:
             chat, warnings = self._whole(job, parking)
             conclusion, decisions = await self._converse(job, chat, tell, parking)

@@ -3,7 +3,8 @@
 A turn may call our tools and the caller's. Ours are executed at once, the caller is handed its own
 calls, and comes back with a history in which ours never happened. What the loop added is kept here
 for a while, under call ids that cannot be guessed and that only the same token may use for the same
-person, and is put back into the history it belongs to. Kept in this process alone, and bounded.
+person, and is put back into the history it belongs to. Kept in this process alone, and bounded; the
+ids have its mark, where it is one of several.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,13 +23,14 @@ from bascule.auth.identity import Owner
 from bascule.clock import Clock
 from bascule.errors import BasculeError
 from bascule.loop.events import Conclusion
+from bascule.model.worker import MARK, marked_worker
 
 KEEP_SECONDS = 3600.0
 MAX_BYTES = 64 * 1024 * 1024
 #: What all people of one token may keep together.
 MAX_BYTES_TOKEN = 32 * 1024 * 1024
 MAX_BYTES_EACH = 8 * 1024 * 1024
-_ID = re.compile(r"(call_bsc[0-9a-f]{24})_\d{1,3}")
+_ID = re.compile(rf"(call_bsc[0-9a-f]{{24}}(?:{MARK})?)_\d{{1,3}}")
 
 Message = Mapping[str, Any]
 Messages = tuple[Message, ...]
@@ -55,12 +57,14 @@ class HeldResults:
         self,
         clock: Clock,
         *,
+        mark: str = "",
         seconds: float = KEEP_SECONDS,
         max_bytes: int = MAX_BYTES,
         max_bytes_token: int = MAX_BYTES_TOKEN,
         max_bytes_each: int = MAX_BYTES_EACH,
     ) -> None:
         self._clock = clock
+        self._mark = mark
         self._seconds = seconds
         self._max_bytes = max_bytes
         self._max_bytes_token = max_bytes_token
@@ -87,7 +91,7 @@ class HeldResults:
             return conclusion
         if not any(message["role"] == "tool" for message in conclusion.appended):
             return conclusion
-        group = f"call_bsc{secrets.token_hex(12)}"
+        group = f"call_bsc{secrets.token_hex(12)}{self._mark}"
         ids = {str(call["id"]): f"{group}_{n}" for n, call in enumerate(conclusion.tool_calls)}
         renamed = [_renamed(message, ids) for message in conclusion.appended]
         self._add(group, owner, msgspec.json.encode(renamed), frozenset(ids.values()))
@@ -165,6 +169,12 @@ def _group(message: Message) -> str | None:
         if found is not None:
             return found[1]
     return None
+
+
+def keeper_in(call_ids: Iterable[str]) -> int | None:
+    """Return the worker that keeps the results of the last turn of which any are kept."""
+    found = [one[1] for one in map(_ID.fullmatch, call_ids) if one is not None]
+    return marked_worker(found[-1]) if found else None
 
 
 def _end_of_results(messages: Messages, start: int) -> int:

@@ -50,12 +50,14 @@ class RequestParking:
         principal: Principal,
         asked: Asked,
         questions: Questions | None = None,
+        mark: str = "",
     ) -> None:
+        """Park for a principal; ``mark`` is that of this process among workers."""
         self._turns = turns
         self._questions = questions
         self._resumes = asked.options.resume is not None
         self._place = Place(
-            id=asked.options.resume or f"turn-{secrets.token_hex(16)}",
+            id=asked.options.resume or f"turn-{secrets.token_hex(16)}{mark}",
             owner=digest_of(principal.owner),
             conversation=_conversation(asked),
         )

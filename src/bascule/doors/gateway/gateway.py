@@ -65,10 +65,12 @@ class Gateway:
         key_for: Callable[[KeyLabel], bytes],
         *,
         clock: Clock = SYSTEM_CLOCK,
+        mark: str = "",
     ) -> None:
+        """Speak for sessions; ``mark`` is that of this process among workers."""
         self.sessions = sessions
         self.clock = clock
-        self.ids = SessionIds(key_for("mcp-session"), clock)
+        self.ids = SessionIds(key_for("mcp-session"), clock, mark)
         self.lists = Lists(key_for("cursor"))
         self.calls = Calls()
         sessions.on_gone = self.calls.end_token

@@ -1,7 +1,8 @@
 """The ids of legacy sessions: sealed, not stored.
 
 An id carries what the session is, encrypted under a key of its day; opening one allocates nothing,
-a restart loses none, and any node with the root key goes on with it. It is no credential: it opens
+a restart loses none, and any node with the root key goes on with it. Behind a point it has the mark
+of the worker that keeps what is not in it, such as calls under way. It is no credential: it opens
 only beside the token and for the person and route that it was made for. What cannot be opened, for
 whatever reason, is one and the same to its caller.
 """
@@ -68,8 +69,9 @@ class Birth(Struct, frozen=True, array_like=True):
 class SessionIds:
     """Seals and opens ids; remembers those that were deleted, for as long as the process runs."""
 
-    def __init__(self, key: bytes, clock: Clock) -> None:
+    def __init__(self, key: bytes, clock: Clock, mark: str = "") -> None:
         self.process = os.urandom(_PROCESS_BYTES)
+        self._end = f".{mark}" if mark else ""
         self._root = key
         self._clock = clock
         self._keys: dict[int, AESGCM] = {}
@@ -88,8 +90,10 @@ class SessionIds:
         day = self._today()
         head = _FORMAT + day.to_bytes(_DAY_BYTES)
         nonce = os.urandom(_NONCE_BYTES)
-        sealed = self._key(day).encrypt(nonce, self._encode(birth), _bound(head, route, principal))
+        bound = _bound(head, route, principal, self._end)
+        sealed = self._key(day).encrypt(nonce, self._encode(birth), bound)
         text = base64.urlsafe_b64encode(head + nonce + sealed).rstrip(b"=").decode("ascii")
+        text += self._end
         if len(text) > MAX_LENGTH:
             raise TooMuchToSeal(
                 f"the X-Bascule-* headers narrow by more than a session can carry ({len(text)} of "
@@ -113,15 +117,16 @@ class SessionIds:
         return birth
 
     def _unsealed(self, text: str, route: str, principal: Principal) -> Birth:
-        sealed = _bytes(text)
+        body, point, mark = text.partition(".")
+        sealed = _bytes(body)
         day = int.from_bytes(sealed[len(_FORMAT) : len(_FORMAT) + _DAY_BYTES])
         start = len(_FORMAT) + _DAY_BYTES
         if not sealed.startswith(_FORMAT) or self._today() - day not in (0, 1):
             raise UnknownSession
-        nonce, body = sealed[start : start + _NONCE_BYTES], sealed[start + _NONCE_BYTES :]
+        nonce, secret = sealed[start : start + _NONCE_BYTES], sealed[start + _NONCE_BYTES :]
+        bound = _bound(sealed[:start], route, principal, point + mark)
         try:
-            plain = self._key(day).decrypt(nonce, body, _bound(sealed[:start], route, principal))
-            return self._decode(plain)
+            return self._decode(self._key(day).decrypt(nonce, secret, bound))
         except (InvalidTag, ValueError, msgspec.MsgspecError):
             raise UnknownSession from None
 
@@ -141,9 +146,10 @@ class SessionIds:
         return key
 
 
-def _bound(head: bytes, route: str, principal: Principal) -> bytes:
-    """Return what an id is bound to: its format and day, the route, the token and the person."""
-    return msgspec.msgpack.encode((head, route, principal.token_id, principal.person))
+def _bound(head: bytes, route: str, principal: Principal, end: str) -> bytes:
+    """Return what an id is bound to: format, day, route, token and person; its worker, if any."""
+    whose = (head, route, principal.token_id, principal.person)
+    return msgspec.msgpack.encode((*whose, end) if end else whose)
 
 
 def _bytes(text: str) -> bytes:

@@ -100,6 +100,8 @@ class BridgeCore:
         #: Says why calls may not be decided by the snapshot any more, if so (``Follower``): for a
         #: node whose control plane is elsewhere.
         self.distrust: Callable[[], Distrust | None] | None = None
+        #: Of this process among workers, for the ids of sessions and of what they keep.
+        self.mark = ""
         self._known: frozenset[str] = frozenset()
         self._scanner = Scanner()
         self._read: frozenset[str] = frozenset()
@@ -164,7 +166,7 @@ class BridgeCore:
         if task is None:
             self._warn_of_no_servers(opening.request.server_ids)
         record = self._task(task, opening) if isinstance(task, str) else task
-        session_id = secrets.token_hex(8)
+        session_id = secrets.token_hex(8) + self.mark
         try:
             session = Session(self, session_id, opening, record, standing)
         except SessionRefused as refusal:

@@ -10,6 +10,7 @@ from bascule.model.assignment import MOST_NAMED
 from bascule.model.server import SERVER_ID_PATTERN, Tag
 from bascule.model.status import State, Trouble
 from bascule.model.task import TaskId
+from bascule.model.worker import WorkerStanding
 
 #: How many servers a report may name, and how long its texts may be.
 MAX_SERVERS = 2_000
@@ -92,3 +93,5 @@ class NodeStanding(Struct, frozen=True, kw_only=True):
     confirmed_at: str | None
     assigned: str
     servers: tuple[ServerWords, ...]
+    #: Where several processes serve as the node: how each of them stands.
+    workers: tuple[WorkerStanding, ...] = ()

@@ -1,0 +1,247 @@
+"""``bascule up --workers N``: several processes at one port, seen as one; real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.cli.served import process
+from tests.flow.servers import lines_of
+from tests.flow.up_process import Json, Up, run
+from tests.flow.worker_lines import lines_to, text_of, two_workers, worker_of
+from tests.waits import SOON_SECONDS, until
+
+AT_ONCE = {"BASCULE_CHAT_APPROVAL_WAIT_SECONDS": "0"}
+OWN_TOOL: Json = {"type": "function", "function": {"name": "own", "parameters": {}}}
+
+
+@pytest.mark.requirement("workers:share-port")
+async def test_every_worker_takes_calls_and_the_control_plane_is_at_the_same_port(tmp_path: Path):
+    async with AsyncExitStack() as stack:
+        up, token = await stack.enter_async_context(two_workers(tmp_path))
+        lines = await lines_to(up, token, stack)
+        assert sorted(lines) == [1, 2]
+        for line in lines.values():
+            line.headers = {"Authorization": f"Bearer {up.admin}"}
+            status, page = await _text(line, "/admin/")
+            assert (status, "<!doctype html>" in page) == (200, True)
+            status, listed = await line.ask("GET", "/admin/api/mcp/servers")
+            assert (status, [one["server_id"] for one in listed["servers"]]) == (200, ["s"])
+            assert (await line.ask("GET", "/api/v1/identity"))[1]["role"] == "admin"
+            assert (await line.ask("GET", "/healthz"))[1]["status"] == "ok"
+            made = {"role": "client", "name": "new", "task_id": "t"}
+            status, fresh = await line.ask("POST", "/admin/api/tokens", made)
+            assert status == 201, fresh
+            line.headers = {"Authorization": f"Bearer {fresh['token']}"}
+            assert (await line.call("s/echo", arguments={"text": "at once"}))["ok"]
+            line.headers = {}
+            assert (await line.ask("GET", "/admin/api/mcp/servers"))[0] == 401
+            admin = {"Authorization": f"Bearer {up.admin}"}
+            async with line.http.get(f"{up.url}/admin/api/live", headers=admin) as events:
+                [kind] = events.headers.getall("content-type")
+                assert kind.startswith("text/event-stream")
+                assert await events.content.readline()
+        nodes = (await up.get("/admin/api/nodes"))["nodes"]
+        assert [(one["name"], one["state"]) for one in nodes] == [
+            ("local/1", "ok"),
+            ("local/2", "ok"),
+        ]
+
+        async def runs_twice() -> bool:
+            """The server runs once for each worker, and its status says so."""
+            found = (await up.get("/admin/api/mcp/servers/s"))["status"]
+            return {n: s["state"] for n, s in found["nodes"].items()} == {
+                "local/1": "connected",
+                "local/2": "connected",
+            }
+
+        await until(runs_twice)
+        tried = "/admin/api/mcp/servers/s/test"
+        status, trial = await up.ask("POST", tried, token=up.admin, body={})
+        assert (status, trial["ok"]) == (200, True), trial
+        assert await up.end() == 0
+
+
+async def _text(line: Any, path: str) -> tuple[int, str]:
+    async with line.http.get(line.url + path) as answer:
+        return answer.status, await answer.text()
+
+
+@pytest.mark.requirement("workers:owned-ids")
+async def test_what_one_worker_keeps_is_reached_through_the_other(tmp_path: Path):
+    async with AsyncExitStack() as stack:
+        up, token = await stack.enter_async_context(two_workers(tmp_path, **AT_ONCE))
+        lines = await lines_to(up, token, stack)
+        here, there = lines[1], lines[2]
+        await _session_goes_on(here, there, tmp_path / "journal")
+        await _rest_of_output(here, there)
+        await _held_turn(here, there)
+        await _parked_turn(here, there, up)
+        assert await up.end() == 0
+
+
+async def _session_goes_on(here: Any, there: Any, journal: Path) -> None:
+    """A legacy MCP session: used, cancelled in, and deleted, through the other worker."""
+    client, other = here.mcp(modern=False), there.mcp(modern=False)
+    await client.open()
+    other.session = client.session
+    assert client.session.endswith(".w1")
+    called = await other.ask("tools/call", {"name": "mcp__s__echo", "arguments": {"text": "hi"}})
+    assert (called.status, text_of(called)) == (200, "hi")
+    assert [one for one, _ in called.headers].count("x-request-id") == 1
+
+    client.id = 7
+    hanging = asyncio.create_task(client.ask("tools/call", {"name": "mcp__s__hangs"}))
+    await until(lambda: "hangs" in "".join(lines_of(journal)))
+    cancelled = await there.notify("notifications/cancelled", other.session, {"requestId": 7})
+    assert cancelled == 202
+    async with asyncio.timeout(SOON_SECONDS):
+        answer = await hanging
+    assert "cancelled" in answer.json["error"]["message"]
+
+    headers = {**there.headers, "Mcp-Session-Id": other.session}
+    async with there.http.delete(f"{there.url}/mcp", headers=headers) as ended:
+        assert ended.status == 204
+    assert (await client.ask("ping")).status == 404
+
+
+async def _rest_of_output(here: Any, there: Any) -> None:
+    """An output that was cut: read through the other worker, by both ways."""
+    outcome = await here.call("s/much", max_output_bytes=100)
+    assert worker_of(outcome) == 1
+    handle = outcome["truncated"]["handle"]
+    status, part = await there.ask("GET", "/api/v1/tools/output", handle=handle, start="0", end="9")
+    assert (status, len(part["text"])) == (200, 9)
+    mcp = there.mcp(modern=True)
+    asked = {"name": "bascule__read_output", "arguments": {"handle": handle, "end": 5}}
+    assert text_of(await mcp.ask("tools/call", asked)) == part["text"][:5]
+    gone = handle.replace("w1", "w9")  # of a worker that there is not
+    assert (await there.ask("GET", "/api/v1/tools/output", handle=gone))[0] == 404
+
+
+async def _held_turn(here: Any, there: Any) -> None:
+    """A turn with results of ours, continued with the caller's own through the other worker."""
+    said = {"role": "user", "content": 'call s.echo with {"text": "kept"} and call own'}
+    chat: Json = {"model": "rehearsal", "messages": [said], "tools": [OWN_TOOL]}
+    status, first = await here.ask("POST", "/v1/chat/completions", chat)
+    assert status == 200, first
+    message = first["choices"][0]["message"]
+    [call] = message["tool_calls"]
+    assert "w1_" in call["id"]
+    result = {"role": "tool", "tool_call_id": call["id"], "content": "mine"}
+    again = {**chat, "messages": [said, message, result]}
+    status, second = await there.ask("POST", "/v1/chat/completions", again)
+    assert status == 200, second
+    told = second["choices"][0]["message"]["content"]
+    assert "kept" in told
+    assert "mine" in told
+    lost = json.loads(json.dumps(again).replace(call["id"], call["id"].replace("w1_", "w9_")))
+    status, refused = await there.ask("POST", "/v1/chat/completions", lost)
+    assert (status, refused["error"]["code"]) == (400, "tool_results_expired")
+
+
+async def _parked_turn(here: Any, there: Any, up: Up) -> None:
+    """A turn that waits for approval, resumed through the other worker."""
+    said = {"role": "user", "content": 'call s.careful with {"text": "approved"}'}
+    chat: Json = {"model": "rehearsal", "messages": [said]}
+    status, first = await here.ask("POST", "/v1/chat/completions", chat)
+    assert status == 200, first
+    paused = first["bascule"]["paused"]
+    [asked] = paused["approvals"]
+    assert paused["resume"].endswith("w1")
+    status, question = await there.ask("GET", f"/api/v1/approvals/{asked['approval_id']}")
+    assert (status, question["state"]) == (200, "pending")
+    words = ("approvals", "approve", asked["approval_id"], "--yes", "--data-dir", str(up.data))
+    code, _, err = await run(*words)
+    assert code == 0, err
+    again = {**chat, "mcp": {"resume": paused["resume"]}}
+    status, second = await there.ask("POST", "/v1/chat/completions", again)
+    assert status == 200, second
+    assert "careful said: approved" in second["choices"][0]["message"]["content"]
+    lost = {**chat, "mcp": {"resume": paused["resume"][:-2] + "w9"}}
+    status, refused = await there.ask("POST", "/v1/chat/completions", lost)
+    assert (status, refused["error"]["code"]) == (404, "not_found")
+
+
+@pytest.mark.requirement("workers:end-together")
+@pytest.mark.parametrize("order", [signal.SIGTERM, signal.SIGKILL])
+async def test_nobody_is_left_when_the_process_ends(tmp_path: Path, order: signal.Signals):
+    async with AsyncExitStack() as stack:
+        up, token = await stack.enter_async_context(two_workers(tmp_path))
+        assert len(await lines_to(up, token, stack)) == 2
+        below = psutil.Process(up.process.pid).children(recursive=True)
+        assert len(below) >= 4  # two workers, and what each of them started
+        code = await up.end(order)
+        assert code == (0 if order == signal.SIGTERM else -signal.SIGKILL)
+        await until(lambda: not any(map(_lives, below)))
+
+
+@pytest.mark.requirement("workers:end-together")
+async def test_a_call_that_was_handed_over_may_end_when_all_are_told_to(tmp_path: Path):
+    async with AsyncExitStack() as stack:
+        up, token = await stack.enter_async_context(two_workers(tmp_path))
+        lines = await lines_to(up, token, stack)
+        client, other = lines[1].mcp(modern=False), lines[2].mcp(modern=False)
+        await client.open()
+        other.session = client.session
+        calling = asyncio.create_task(other.ask("tools/call", {"name": "mcp__s__gated"}))
+        await until(lambda: "gated" in "".join(lines_of(tmp_path / "journal")))
+        up.process.send_signal(signal.SIGTERM)
+        await until(lambda: _refuses(up.url))
+        (tmp_path / "gate").touch()
+        async with asyncio.timeout(SOON_SECONDS):
+            assert (await calling).status == 200
+            assert await up.process.wait() == 0
+
+
+async def _refuses(url: str) -> bool:
+    """Say whether nobody is let in any more."""
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+    except OSError:
+        return True
+    writer.transport.abort()
+    return False
+
+
+def _lives(found: psutil.Process) -> bool:
+    return found.is_running() and found.status() != psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.requirement("workers:bad-number")
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        ("0", "node.workers: must be at least 1"),
+        ("-1", "node.workers: must be at least 1"),
+        ("1000", "node.workers: must be at most 64"),
+        ("many", "--workers"),
+    ],
+)
+@pytest.mark.parametrize("command", [("up",), ("node", "serve", "--registry", "127.0.0.1:1")])
+async def test_a_number_of_workers_that_is_none_is_refused_by_name(
+    tmp_path: Path, command: tuple[str, ...], number: str, said: str
+):
+    given = (*command, "--data-dir", str(tmp_path / "data"), "--workers", number)
+    done = await asyncio.to_thread(process, *given, BASCULE_TOKEN="bsc_x")
+    assert done.code != 0
+    assert said in done.err
+    assert not (tmp_path / "data").exists()
+
+
+async def test_agents_and_several_workers_do_not_go_together(tmp_path: Path):
+    file = tmp_path / "agents.toml"
+    file.write_text("", encoding="utf-8")
+    words = ("up", "--port", "0", "--data-dir", str(tmp_path / "data"), "--workers", "2")
+    done = await asyncio.to_thread(process, *words, "--agents", str(file))
+    assert (done.code, "agents: their servers are connected in one process" in done.err) == (
+        1,
+        True,
+    )
