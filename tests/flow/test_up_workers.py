@@ -69,6 +69,23 @@ async def test_every_worker_takes_calls_and_the_control_plane_is_at_the_same_por
         assert await up.end() == 0
 
 
+@pytest.mark.requirement("audit:ledger:sent")
+async def test_what_workers_did_is_in_the_trail_of_the_control_plane(tmp_path: Path):
+    async with AsyncExitStack() as stack:
+        up, token = await stack.enter_async_context(two_workers(tmp_path))
+        lines = await lines_to(up, token, stack)
+        for line in lines.values():
+            assert (await line.call("s/echo", arguments={"text": "noted"}))["ok"]
+
+        async def has_both() -> bool:
+            found = [await up.get(f"/admin/api/audit?event=call&node=local/{n}") for n in lines]
+            return all(one["entries"] for one in found)
+
+        await until(has_both)
+        assert (await up.get("/admin/api/audit?event=call&node=local"))["entries"] == []
+        assert await up.end() == 0
+
+
 async def _text(line: Any, path: str) -> tuple[int, str]:
     async with line.http.get(line.url + path) as answer:
         return answer.status, await answer.text()

@@ -44,7 +44,7 @@ class LedgerRpc:
     async def _append(self, request: pb.AppendRequest, call: Call) -> bytes:
         if self._ledger is None:
             raise Refused("not_found", "the ledger is off: ledger.enabled is false")
-        sent = _sent(request, call.principal.name)
+        sent = _sent(request, call.node)
         refuse_malformed(sent)
         reached = (await self._received(self._ledger, sent)).reached
         return pb.AppendResponse(
