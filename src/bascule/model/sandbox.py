@@ -1,4 +1,4 @@
-"""What a record grants its local server: the level of isolation, the files, the network, the limits.
+"""What a record grants its local server: a level of isolation, files, network, limits.
 
 Words only: whether a level works on a machine is tried by the node (``node.pool.process``).
 """
@@ -104,9 +104,9 @@ def stricter(one: Sandbox, other: Sandbox) -> Sandbox:
 
     Hosts are those that both name; where only one of them is on ``egress``, that one's.
     """
-    network = max(one.network, other.network, key=NETWORKS.index)
+    network = NETWORKS[max(NETWORKS.index(each.network) for each in (one, other))]
     return Sandbox(
-        level=max(one.level, other.level, key=LEVELS.index),
+        level=LEVELS[max(LEVELS.index(each.level) for each in (one, other))],
         required=one.required or other.required,
         read=one.read,
         write=one.write,
@@ -128,7 +128,7 @@ def contradictions(sandbox: Sandbox) -> Iterator[tuple[str, str]]:
     if sandbox.network == "egress" and not sandbox.hosts:
         yield "hosts", 'network = "egress" needs at least one host, such as "api.github.com:443"'
     for host in sandbox.hosts:
-        if (port := host.rpartition(":")[2]).isdigit() and not 0 < int(port) < 65536:  # noqa: PLR2004
+        if (port := host.rpartition(":")[2]).isdigit() and not 0 < int(port) < 65536:
             yield "hosts", f"{host!r}: a port is between 1 and 65535"
     if sandbox.level in ("none", "limits"):
         if sandbox.network != "full":
