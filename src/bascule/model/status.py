@@ -127,6 +127,8 @@ class ConnectionStatus(ServerStatus, frozen=True, kw_only=True):
     """A server's status in the process that holds the connection."""
 
     state: State
+    #: Who has the connection; empty when all sessions share it.
+    sharer: str = ""
     last_connected_at: float | None = None
     #: Attempts in a row that failed, and when the next one is made if one is planned.
     failures: int = 0
@@ -146,7 +148,7 @@ class Change(Struct, frozen=True, kw_only=True):
     kind: Literal["state", "tools", "records"]
     #: Empty when the records changed: any server may be concerned.
     server_id: str = ""
-    #: The session that has this connection for itself; empty when it is shared.
+    #: Who has this connection apart: a session, a task, a person; empty when all share it.
     session_id: str = ""
     #: Where the connection stood and stands; the same twice when something else about it changed.
     old: State | None = None
