@@ -143,11 +143,12 @@ def refuse_parted(known: Position, found: Position) -> None:
 
 def words_of(status: ServerStatus) -> ServerWords:
     """Return a status as it is sent, its texts no longer than that."""
-    error, starting = status.last_error, status.starting
+    error, starting, sandbox = status.last_error, status.starting, status.sandbox
     shorter = replace(
         status,
         last_error=None if error is None else error[:MAX_TEXT],
         starting=None if starting is None else starting[:MAX_TEXT],
+        sandbox=None if sandbox is None else replace(sandbox, why=sandbox.why[:MAX_TEXT]),
     )
     return convert(shorter, ServerWords, from_attributes=True)
 

@@ -112,6 +112,7 @@ class Bridge(BridgeCore, Lifetime):
             environ=environ,
             secrets=resolver_of(secrets),
             max_processes=settings.max_processes,
+            max_processes_per_task=settings.max_processes_per_task,
             clock=clock,
             homes=_kept_homes(homes, rules or NodeRules(), clock),
         )

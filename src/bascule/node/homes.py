@@ -1,4 +1,4 @@
-"""HOMEs that stay: one folder for each server and launch, kept from one start to the next.
+"""HOMEs that stay: a folder for each server, launch and sharer, kept from one start to the next.
 
 What a launcher has fetched (uv, npm) is in its HOME, so a second start needs no network, and no
 server has another's packages. Bridges on one machine may have the same HOME at the same time: a
@@ -134,15 +134,15 @@ class Homes:
         self._clock = clock
         self.root = base.joinpath(*names)
 
-    def take(self, server_id: str, argv: Sequence[str]) -> Home | None:
-        """Return the HOME of a server that is started so; None where none can be kept.
+    def take(self, server_id: str, argv: Sequence[str], sharer: str = "") -> Home | None:
+        """Return the HOME of a server that is started so for those; None where none can be kept.
 
         Raises ServerUnavailable when what stands there is a link or somebody else's: a path that
         can be guessed must not lead elsewhere.
         """
         try:
             self._base.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return self._taken((*self._names, server_id, launch_key(argv)))
+            return self._taken((*self._names, server_id, launch_key(argv, sharer)))
         except OSError as fault:
             logger.warning("no HOME is kept below %s: %s", self.root, fault.strerror)
             return None
@@ -237,9 +237,9 @@ def user_cache(environ: Mapping[str, str]) -> Path | None:
     return Path(home) / ".cache" if home.startswith("/") else None
 
 
-def launch_key(argv: Sequence[str]) -> str:
-    """Return what tells one way to start a server from another."""
-    text = json.dumps(list(argv)).encode()
+def launch_key(argv: Sequence[str], sharer: str = "") -> str:
+    """Return what tells one way to start a server from another, and for whom."""
+    text = json.dumps([list(argv), sharer] if sharer else list(argv)).encode()
     return hashlib.sha256(text).hexdigest()[:_KEY_LENGTH]
 
 

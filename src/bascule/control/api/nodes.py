@@ -79,9 +79,10 @@ def _forbidden(why: str) -> Refused:
 
 def _status(words: ServerWords) -> ServerStatus:
     """Return a word in the registry's terms, its texts fit to be shown."""
-    error, starting = words.last_error, words.starting
+    error, starting, sandbox = words.last_error, words.starting, words.sandbox
     return replace(
         convert(words, ServerStatus, from_attributes=True),
         last_error=None if error is None else render_safe(error),
         starting=None if starting is None else render_safe(starting),
+        sandbox=None if sandbox is None else replace(sandbox, why=render_safe(sandbox.why)),
     )

@@ -49,13 +49,18 @@ class Resolved(Struct, frozen=True):
 
 
 async def resolve_launch(
-    record: ServerRecord, reading: Reading, home: Path, homes: Homes | None = None
+    record: ServerRecord,
+    reading: Reading,
+    home: Path,
+    homes: Homes | None = None,
+    sharer: str = "",
 ) -> Resolved:
     """Return what to start for a record, or raise with the field at fault and what to do.
 
     ``home`` is a folder for private
     folders, one per server id: connections of one server that must not share a HOME get
-    different ones. ``homes`` has the HOMEs that are kept; whoever is given one leaves it.
+    different ones. ``homes`` has the HOMEs that are kept, one for each ``sharer``; whoever is
+    given one leaves it.
     """
     stdio = _stdio(record)
     rules = reading.rules
@@ -75,7 +80,7 @@ async def resolve_launch(
     _make_private(folder)
     kept = None
     if homes is not None and keeps_home(record) and "HOME" not in given:
-        kept = homes.take(record.server_id, (program, *args))
+        kept = homes.take(record.server_id, (program, *args), sharer)
         env = env if kept is None else env | {"HOME": str(kept.path)}
     return Resolved(
         Launch((program, *args), env, stdio.cwd),
@@ -88,7 +93,7 @@ async def resolve_launch(
 
 def keeps_home(record: ServerRecord) -> bool:
     """Say whether the HOME of a server outlives it: what sessions do not share does not."""
-    return record.sharing == "shared" and record.stdio is not None and record.stdio.home == "kept"
+    return record.sharing != "session" and record.stdio is not None and record.stdio.home == "kept"
 
 
 def _stdio(record: ServerRecord) -> Stdio:

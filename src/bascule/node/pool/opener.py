@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Set
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from bascule.node.pool.launch import PrivateHomes, resolve_launch
 from bascule.node.pool.process.spawn import GRACE, Launch, ServerProcess, Spawner
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.transport.stdio import StdioChannel
+from bascule.node.sharing import ALL, Sharer
 from bascule.outbound.references import Reading, SecretResolver
 from bascule.outbound.rules import NodeRules
 
@@ -42,6 +44,7 @@ class Opener:
         environ: Mapping[str, str] | None = None,
         secrets: SecretResolver | None = None,
         max_processes: int = 64,
+        max_processes_per_task: int = 32,
         clock: Clock = SYSTEM_CLOCK,
         homes: Homes | None = None,
     ) -> None:
@@ -50,31 +53,33 @@ class Opener:
         self._environ = environ
         self._secrets = secrets
         self._max_processes = max_processes
+        self._max_of_task = max_processes_per_task
         self._clock = clock
         self._kept = homes
         self._homes: PrivateHomes | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._closed = False
         self._processes = 0
+        self._of_task: Counter[str] = Counter()
         self._room = asyncio.Lock()
         self._started = 0
         self.known_values: frozenset[str] = frozenset()
         self.reference_values: frozenset[str] = frozenset()
         #: Told of the values when they become more.
         self.on_values: Callable[[frozenset[str], frozenset[str]], None] = _ignore_values
-        #: Asked to close something idle when the process limit is reached.
-        self.reap: Callable[[], Awaitable[bool]] | None = None
+        #: Asked to close something idle, of a task's, when the process limit is reached.
+        self.reap: Callable[[str | None], Awaitable[bool]] | None = None
 
-    async def open(self, record: ServerRecord, events: Events) -> Channel:
-        """Open a channel to a server."""
+    async def open(self, record: ServerRecord, events: Events, sharer: Sharer = ALL) -> Channel:
+        """Open a channel to a server, for those who share it."""
         events.on_step("resolve")
         if record.transport != "stdio":
             return await self._open_remote(record, events)
-        await self._take_room()
+        await self._take_room(sharer.task)
         try:
-            return await self._open_stdio(record, events)
+            return await self._open_stdio(record, events, sharer)
         except BaseException:
-            self._processes -= 1
+            self._give_room(sharer.task)
             raise
 
     def sweep(self) -> None:
@@ -93,23 +98,37 @@ class Opener:
         if homes is not None:
             await homes.close()
 
-    async def _take_room(self) -> None:
-        """Count one process more; at the limit, one at a time has something idle closed."""
+    async def _take_room(self, task: str) -> None:
+        """Count one process more; at a limit, one at a time has something idle closed."""
         async with self._room:
+            while task and self._of_task[task] >= self._max_of_task:
+                if self.reap is None or not await self.reap(task):
+                    raise NoRoom(
+                        f"task {task!r} has reached its limit of {self._max_of_task} server "
+                        "processes (node.max_processes_per_task)"
+                    )
             while self._processes >= self._max_processes:
-                if self.reap is None or not await self.reap():
+                if self.reap is None or not await self.reap(None):
                     raise NoRoom(
                         f"the node's limit of {self._max_processes} server processes is reached"
                     )
             self._processes += 1
+            self._of_task[task] += 1
 
-    async def _open_stdio(self, record: ServerRecord, events: Events) -> Channel:
+    def _give_room(self, task: str) -> None:
+        self._processes -= 1
+        self._of_task[task] -= 1
+        if not self._of_task[task]:
+            del self._of_task[task]
+
+    async def _open_stdio(self, record: ServerRecord, events: Events, sharer: Sharer) -> Channel:
         homes = self._homes = self._homes or PrivateHomes()
         self._started += 1
         home = homes.path / str(self._started)
         kept: Home | None = None
         try:
-            resolved = await resolve_launch(record, self._reading(record, events), home, self._kept)
+            reading = self._reading(record, events)
+            resolved = await resolve_launch(record, reading, home, self._kept, sharer.home)
             kept = resolved.kept
             self._remember(resolved.known_values, resolved.reference_values)
             launch, noted = _cached(resolved.launch, kept)
@@ -122,7 +141,7 @@ class Opener:
             raise
 
         async def clear_away() -> None:
-            self._processes -= 1
+            self._give_room(sharer.task)
             _leave(kept)
             await homes.remove(home)
 

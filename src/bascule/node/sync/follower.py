@@ -19,7 +19,7 @@ from msgspec import Struct
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError
 from bascule.model.snapshot import Snapshot, SnapshotChange
-from bascule.model.status import ConnectionStatus, ServerStatus
+from bascule.model.status import ConnectionStatus, ServerStatus, badness
 from bascule.node.changes import News
 from bascule.node.sync.judging import Implausible, Remedy, by_restart, doubt_about, is_stale
 from bascule.node.sync.ports import FollowingNode, RegistrySource, Report, SyncState
@@ -319,7 +319,7 @@ class Follower:
         said_at, failures = 0.0, 0
         while True:
             state = "ok" if self.state == "ok" else "degraded"
-            report = Report(self.revision, state, _first(self._node.statuses()))
+            report = Report(self.revision, state, _one_each(self._node.statuses()))
             now = self._clock.monotonic()
             words = (report.revision, report.state, _words(report.servers))
             if words != said or now - said_at >= self._settings.report_seconds:
@@ -350,12 +350,14 @@ class Follower:
         return True
 
 
-def _first(statuses: Sequence[ServerStatus]) -> tuple[ServerStatus, ...]:
-    """Return one line a server: sessions with connections of their own are further ones."""
-    first: dict[str, ServerStatus] = {}
+def _one_each(statuses: Sequence[ServerStatus]) -> tuple[ServerStatus, ...]:
+    """Return one line a server: of several connections the one that stands worst."""
+    worst: dict[str, ServerStatus] = {}
     for status in statuses:
-        first.setdefault(status.server_id, status)
-    return tuple(s.reported() if isinstance(s, ConnectionStatus) else s for s in first.values())
+        known = worst.setdefault(status.server_id, status)
+        if badness(status.state) < badness(known.state):
+            worst[status.server_id] = status
+    return tuple(s.reported() if isinstance(s, ConnectionStatus) else s for s in worst.values())
 
 
 def _words(servers: Sequence[ServerStatus]) -> object:
@@ -370,6 +372,7 @@ def _words(servers: Sequence[ServerStatus]) -> object:
             s.tool_count,
             s.reconnects,
             s.latency_ms is None,
+            s.sandbox,
         )
         for s in servers
     ]

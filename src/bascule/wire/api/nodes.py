@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from bascule.model.sandbox import Standing
 from bascule.model.server import SERVER_ID_PATTERN
 from bascule.model.status import State, Trouble
 
@@ -30,6 +31,7 @@ class ServerWords(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     average_latency_ms: _Milliseconds | None = None
     reconnects: _Count = 0
     starting: _Text | None = None
+    sandbox: Standing | None = None
 
 
 class NodeWords(Struct, frozen=True, forbid_unknown_fields=True):
