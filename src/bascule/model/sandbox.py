@@ -17,8 +17,9 @@ Network = Literal["none", "egress", "full"]
 LEVELS: Final[tuple[Level, ...]] = ("none", "limits", "landlock", "best", "namespaces", "bwrap")
 #: Least strict first.
 NETWORKS: Final[tuple[Network, ...]] = ("full", "egress", "none")
-#: What ``best`` may turn out to be, best first.
-BEST_FIRST: Final[tuple[Level, ...]] = ("bwrap", "namespaces", "landlock", "limits")
+#: What ``best`` may turn out to be, best first. ``namespaces`` has Landlock inside, and as root a
+#: user of the server's own whatever folder its program is in; ``bwrap`` has neither.
+BEST_FIRST: Final[tuple[Level, ...]] = ("namespaces", "bwrap", "landlock", "limits")
 #: A network that is not ``full`` is kept from a server from here up; ``egress`` from here up.
 CLOSES_NETWORK: Final[Level] = "landlock"
 ROUTES_EGRESS: Final[Level] = "namespaces"
@@ -96,6 +97,8 @@ def acceptable(sandbox: Sandbox) -> tuple[Level, ...]:
         return BEST_FIRST[:-1] if sandbox.required else BEST_FIRST
     if sandbox.required:
         return (sandbox.level,)
+    if at_least(sandbox.level, "namespaces"):  # the two stand in for each other
+        return (sandbox.level, *(each for each in BEST_FIRST if each != sandbox.level))
     return BEST_FIRST[BEST_FIRST.index(sandbox.level) :]
 
 
