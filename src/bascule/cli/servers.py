@@ -47,6 +47,7 @@ from bascule.cli.records import (
     table_of,
     words_of,
 )
+from bascule.cli.sandboxing import NO_TRIAL, SANDBOX_OPTIONS, YES_OPTION, fitted, with_sandbox
 from bascule.cli.table import Colour, paint, render_table, verdict
 from bascule.cli.values import pair
 from bascule.client.http import TooLate
@@ -79,8 +80,10 @@ _ADD_EXAMPLES = """\
   bascule servers add time --allow 'get_*' -- uvx mcp-server-time
   bascule servers add files --env LOG=warn --env-from API_TOKEN --allow '*' -- uvx files-server
   bascule servers add docs --url https://mcp.example.com/mcp --auth-ref '${ENV:DOCS_TOKEN}'
+  bascule servers add notes --sandbox no-access --write /srv/notes --allow '*' -- notes-server
 
-Without --allow no tool may be called. The command after -- starts the server.
+Without --allow no tool may be called. The command after -- starts the server, which is tried
+inside its sandbox before it is written. A task has a process of it to itself (--sharing).
 A value of --env or --header may contain references: '${ENV:NAME}'.
 """
 
@@ -136,6 +139,9 @@ def _fill_add(actions: Actions) -> None:
         option("--transport", None, "how to reach the URL (http)", choices=_REMOTE),
         many("--header", "KEY=VALUE", "a header; repeatable", type=pair),
         option("--auth-ref", "REF", "where its bearer token is: ${ENV:X}, secret://…"),
+        *SANDBOX_OPTIONS,
+        YES_OPTION,
+        NO_TRIAL,
         INSECURE,
         STRICT,
     )
@@ -148,7 +154,9 @@ def _fill_add(actions: Actions) -> None:
 
 def add(arguments: argparse.Namespace) -> int:
     """Add a server from the words of a command line."""
-    code = create("server", arguments, _record(arguments))
+    record = with_sandbox(arguments, _record(arguments))
+    record = ask(arguments, lambda registry: fitted(registry, record, arguments), "admin")
+    code = create("server", arguments, record)
     if not arguments.allow:
         print(f"no tool of {arguments.id} may be called yet", file=sys.stderr)
     print_steps(
