@@ -11,6 +11,7 @@ import os
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import gettempdir
 
 from msgspec import Struct
 
@@ -19,8 +20,10 @@ from bascule.lifetime import Lifetime
 from bascule.model.server import ServerRecord, Stdio
 from bascule.node.executables import Line, refuse_code_variables, refuse_unlisted
 from bascule.node.homes import Home, Homes
-from bascule.node.leftovers import OwnedFolder
+from bascule.node.leftovers import PREFIX, OwnedFolder
 from bascule.node.pool.network_variables import OUTWARD, credentials_in
+from bascule.node.pool.process.places import never_granted
+from bascule.node.pool.process.plan import Confinement
 from bascule.node.pool.process.spawn import Launch, locate, working_directory
 from bascule.node.trees import remove_tree
 from bascule.outbound.references import Reading, refuse_nul, refuse_own_places
@@ -82,13 +85,34 @@ async def resolve_launch(
     if homes is not None and keeps_home(record) and "HOME" not in given:
         kept = homes.take(record.server_id, (program, *args), sharer)
         env = env if kept is None else env | {"HOME": str(kept.path)}
+    own = folder / "home" if kept is None else kept.path, folder / "tmp"
+    confinement = _confinement(record, reading, own, home.parent.parent, homes)
     return Resolved(
-        Launch((program, *args), env, stdio.cwd),
+        Launch((program, *args), env, stdio.cwd, confinement),
         frozenset(reading.known),
         frozenset(reading.read),
         folder,
         kept,
     )
+
+
+def _confinement(
+    record: ServerRecord,
+    reading: Reading,
+    own: tuple[Path, Path],
+    ours: Path,
+    homes: Homes | None,
+) -> Confinement | None:
+    """Return what the record's server is kept to: its own folders, and what no grant opens.
+
+    Other servers' HOMEs are among the latter, of this node and of others on the machine.
+    """
+    if record.sandbox is None or record.sandbox.level == "none":
+        return None
+    others = [str(folder) for folder in Path(gettempdir()).glob(f"{PREFIX}*")]
+    kept = () if homes is None else (str(homes.root),)
+    never = never_granted(reading.environ, (*reading.rules.private, str(ours), *others, *kept))
+    return Confinement(record.sandbox, tuple(map(str, own)), never, str(ours))
 
 
 def keeps_home(record: ServerRecord) -> bool:

@@ -203,6 +203,7 @@ class _ProcessChannel(StdioChannel):
     ) -> None:
         super().__init__(process, events)
         self.pid = process.pid
+        self.standing = process.standing
         self._kept = kept
         self._cached = cached
 
@@ -232,9 +233,15 @@ class _Counted:
         self._process = process
         self._ended: Callable[[], Awaitable[None]] | None = ended
         self.pid = process.pid
+        self.standing = process.standing
         self.stdin_fd = process.stdin_fd
         self.stdout_fd = process.stdout_fd
         self.stderr_fd = process.stderr_fd
+
+    @property
+    def excess(self) -> str:
+        """What it was ended for, if it used more than it may."""
+        return self._process.excess
 
     async def wait(self) -> int:
         """Return the exit status."""

@@ -125,6 +125,7 @@ class _PlainServer:
         self._mark = mark
         self._ending: asyncio.Task[None] | None = None
         self.standing: Standing | None = None
+        self.excess = ""
         self.pid = process.pid
         self.stdin_fd, self.stdout_fd, self.stderr_fd = pipes.ours
 

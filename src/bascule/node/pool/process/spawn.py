@@ -74,6 +74,11 @@ class ServerProcess(Protocol):
         """How it is confined; None for one that was not to be."""
         ...
 
+    @property
+    def excess(self) -> str:
+        """What it was ended for, if it used more than it may; "" otherwise."""
+        ...
+
     async def wait(self) -> int:
         """Return the exit status; negative, the signal that ended it."""
         ...

@@ -53,7 +53,7 @@ class Watch:
             await self._clock.sleep(PERIOD)
             self._watched = [each for each in self._watched if not each.server.over]
             for server, excess in await asyncio.to_thread(_look, tuple(self._watched)):
-                logger.warning("server process %d is ended: %s", server.pid, excess)
+                logger.warning("process %d: %s", server.pid, excess)
                 server.excess = excess
                 await server.end(0.0)
         self._task = None
@@ -72,15 +72,18 @@ class _Watched:
     def excess(self, table: Mapping[int, Process] | None) -> str:
         """Say what the server has too much of; "" while it keeps within its limits."""
         if self._folders_too_large():
-            return f"HOME and TMPDIR are larger than sandbox.home_mb = {self.sandbox.home_mb}"
+            return self._over("its HOME and TMPDIR are larger than", "home_mb")
         if table is None:
             return ""
         members = living(table, family(table, [self.server.pid]))
         if len(members) > 2 * self.sandbox.processes:
-            return f"it has many more processes than sandbox.processes = {self.sandbox.processes}"
+            return self._over("it has many more processes than", "processes")
         if sum(map(_memory, members)) > self.sandbox.memory_mb * _MB:
-            return f"it uses more memory than sandbox.memory_mb = {self.sandbox.memory_mb}"
+            return self._over("it uses more memory than", "memory_mb")
         return ""
+
+    def _over(self, what: str, field: str) -> str:
+        return f"the server was ended: {what} sandbox.{field} = {getattr(self.sandbox, field)}"
 
     def _folders_too_large(self) -> bool:
         """Measure, but only when the disk has filled by enough: a HOME may hold many files."""
