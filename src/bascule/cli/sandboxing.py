@@ -27,10 +27,13 @@ from bascule.wire.sandbox_rules import SANDBOX_WORDS, sandbox_of
 
 SANDBOX_OPTIONS: tuple[Option, ...] = (
     option("--sandbox", "LEVEL", f"its isolation (best): {', '.join(SANDBOX_WORDS)}"),
-    many("--read", "PATH", "a file or folder it may read; repeatable"),
-    many("--write", "PATH", "a folder it may write to; repeatable"),
+    many("--read", "PATH", "a file or folder it may read; repeatable", dest="readable"),
+    many("--write", "PATH", "a folder it may write to; repeatable", dest="writable"),
     option("--network", None, "its network (full)", choices=[*reversed(NETWORKS)]),
-    many("--host", "NAME[:PORT]", "a host it may reach, with --network egress; repeatable"),
+    # Not "host", which is a setting.
+    many(
+        "--host", "NAME[:PORT]", "a host it may reach, and no other; repeatable", dest="reachable"
+    ),
     option("--sharing", None, "who shares a process of it (task)", choices=SHARINGS),
 )
 YES_OPTION = switch("--yes", "grant the folders that its arguments name, without asking")
@@ -60,16 +63,16 @@ def _table(arguments: argparse.Namespace) -> JsonObject | None:
     if base is not None:
         table = {"level": base.level, "required": base.required, "network": base.network}
         table["write"] = [*base.write]
-    if arguments.read:
-        table["read"] = [*arguments.read]
-    if arguments.write:
+    if arguments.readable:
+        table["read"] = [*arguments.readable]
+    if arguments.writable:
         before = [OWN_CWD] if base is None else base.write
-        table["write"] = [*before, *arguments.write]
-    network = arguments.network or ("egress" if arguments.host else None)
+        table["write"] = [*before, *arguments.writable]
+    network = arguments.network or ("egress" if arguments.reachable else None)
     if network is not None:
         table["network"] = network
-    if arguments.host:
-        table["hosts"] = [*arguments.host]
+    if arguments.reachable:
+        table["hosts"] = [*arguments.reachable]
     return table or None
 
 
