@@ -209,7 +209,7 @@ HOSTS = NetworkPolicy.with_domains("api.github.com", "example.org:8443")
 @pytest.mark.parametrize(
     ("isolation", "sandbox"),
     [
-        (IsolationConfig(), None),
+        (IsolationConfig(), Sandbox(level="limits")),
         (IsolationConfig(sandbox=SandboxConfig()), Sandbox(required=True)),
         (
             IsolationConfig(network_policy=NetworkPolicy.no_network()),
@@ -223,7 +223,7 @@ HOSTS = NetworkPolicy.with_domains("api.github.com", "example.org:8443")
     ids=["nothing", "sandbox", "no network", "hosts"],
 )
 def test_an_isolation_becomes_the_sandbox_of_what_is_started_here(
-    isolation: IsolationConfig, sandbox: Sandbox | None
+    isolation: IsolationConfig, sandbox: Sandbox
 ) -> None:
     remote = McpServerConfig("far", StreamableHttpTransport(url="https://example.org/mcp"))
     vault = Vault()

@@ -17,7 +17,8 @@ from bascule.cli.parser import Option, many, option, switch
 from bascule.cli.progress import StatusLine
 from bascule.cli.terminal import YES, answer_to, somebody_is_there
 from bascule.client.registry import RegistryClient
-from bascule.errors import BasculeError
+from bascule.control.registry.imports import read_client_config
+from bascule.errors import BasculeError, InvalidRecord
 from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.model.sandbox import NETWORKS, OWN_CWD
 from bascule.model.server import SHARINGS
@@ -88,6 +89,24 @@ async def fitted(
     if arguments.no_trial:
         return given
     return await _tried(registry, given, arguments)
+
+
+async def fitted_all(
+    registry: RegistryClient, content: JsonObject, arguments: argparse.Namespace
+) -> list[dict[str, JsonValue]]:
+    """Return the servers of a client's file that get another sandbox than new ones have.
+
+    Those that exist keep theirs; of one that is wrong the import says so.
+    """
+    try:
+        records = [record for _, record in read_client_config(content).records]
+    except InvalidRecord:
+        return []
+    known = {one.get("server_id") for one in (await registry.list("server")).items}
+    fresh = [record for record in records if record.get("server_id") not in known]
+    found = [await fitted(registry, record, arguments) for record in fresh]
+    pairs = zip(found, fresh, strict=True)
+    return [one for one, before in pairs if one.get("sandbox") != before.get("sandbox")]
 
 
 def _level(record: JsonObject) -> str:

@@ -47,7 +47,14 @@ from bascule.cli.records import (
     table_of,
     words_of,
 )
-from bascule.cli.sandboxing import NO_TRIAL, SANDBOX_OPTIONS, YES_OPTION, fitted, with_sandbox
+from bascule.cli.sandboxing import (
+    NO_TRIAL,
+    SANDBOX_OPTIONS,
+    YES_OPTION,
+    fitted,
+    fitted_all,
+    with_sandbox,
+)
 from bascule.cli.table import Colour, paint, render_table, verdict
 from bascule.cli.values import pair
 from bascule.client.http import TooLate
@@ -322,7 +329,8 @@ _IMPORT_EXAMPLES = """\
 
 Reads the files of Claude Desktop, Claude Code, Cursor and VS Code. Such a file does not say which
 tools may be called, so without --allow no tool may be called. A server that already exists keeps
-its allowed tools and everything else, except how it is started or reached.
+its allowed tools and everything else, except how it is started or reached. A new local server is
+tried inside its sandbox before anything is written.
 """
 
 
@@ -335,6 +343,8 @@ def add_import_verb(actions: Actions) -> None:
             switch("--preview", "print what would change, and exit"),
             switch("--replace", "also remove the other servers"),
         ),
+        YES_OPTION,
+        NO_TRIAL,
         STRICT,
     )
 
@@ -357,9 +367,13 @@ async def _imported(
     mode: ImportMode = "preview" if arguments.preview else "upsert"
     if arguments.replace:
         mode = "replace"
+    chosen = [] if mode == "preview" else await fitted_all(registry, content, arguments)
     imported = await registry.take_in(content, mode, allow=arguments.allow, strict=arguments.strict)
     if mode == "preview":
         return imported, []
+    for record in chosen:
+        fields = {"sandbox": record["sandbox"]}
+        await registry.patch("server", str(record["server_id"]), fields)
     return imported, await steps_for(registry, _touched(imported), arguments)
 
 
