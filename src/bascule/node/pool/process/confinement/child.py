@@ -163,7 +163,8 @@ def _confine(plan: Plan, cwd: str, progress: _Progress) -> None:
     elif plan["level"] == "bwrap":
         _lock_scope(plan)
     progress.stage = "uid"
-    limits.give_up_rights(plan["uid"])
+    if plan["uid"] is not None or plan["level"] != "bwrap":  # as root, that drops them itself
+        limits.give_up_rights(plan["uid"])
     kernel.die_with_parent(signal.SIGKILL)  # a change of user forgets it
     if plan["uid"] is not None:
         _check_access(plan)
