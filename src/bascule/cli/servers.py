@@ -47,6 +47,14 @@ from bascule.cli.records import (
     table_of,
     words_of,
 )
+from bascule.cli.sandboxing import (
+    NO_TRIAL,
+    SANDBOX_OPTIONS,
+    YES_OPTION,
+    fitted,
+    fitted_all,
+    with_sandbox,
+)
 from bascule.cli.table import Colour, paint, render_table, verdict
 from bascule.cli.values import pair
 from bascule.client.http import TooLate
@@ -79,8 +87,10 @@ _ADD_EXAMPLES = """\
   bascule servers add time --allow 'get_*' -- uvx mcp-server-time
   bascule servers add files --env LOG=warn --env-from API_TOKEN --allow '*' -- uvx files-server
   bascule servers add docs --url https://mcp.example.com/mcp --auth-ref '${ENV:DOCS_TOKEN}'
+  bascule servers add notes --sandbox no-access --write /srv/notes --allow '*' -- notes-server
 
-Without --allow no tool may be called. The command after -- starts the server.
+Without --allow no tool may be called. The command after -- starts the server, which is tried
+inside its sandbox before it is written. A task has a process of it to itself (--sharing).
 A value of --env or --header may contain references: '${ENV:NAME}'.
 """
 
@@ -136,6 +146,9 @@ def _fill_add(actions: Actions) -> None:
         option("--transport", None, "how to reach the URL (http)", choices=_REMOTE),
         many("--header", "KEY=VALUE", "a header; repeatable", type=pair),
         option("--auth-ref", "REF", "where its bearer token is: ${ENV:X}, secret://…"),
+        *SANDBOX_OPTIONS,
+        YES_OPTION,
+        NO_TRIAL,
         INSECURE,
         STRICT,
     )
@@ -148,7 +161,9 @@ def _fill_add(actions: Actions) -> None:
 
 def add(arguments: argparse.Namespace) -> int:
     """Add a server from the words of a command line."""
-    code = create("server", arguments, _record(arguments))
+    record = with_sandbox(arguments, _record(arguments))
+    record = ask(arguments, lambda registry: fitted(registry, record, arguments), "admin")
+    code = create("server", arguments, record)
     if not arguments.allow:
         print(f"no tool of {arguments.id} may be called yet", file=sys.stderr)
     print_steps(
@@ -314,7 +329,8 @@ _IMPORT_EXAMPLES = """\
 
 Reads the files of Claude Desktop, Claude Code, Cursor and VS Code. Such a file does not say which
 tools may be called, so without --allow no tool may be called. A server that already exists keeps
-its allowed tools and everything else, except how it is started or reached.
+its allowed tools and everything else, except how it is started or reached. A new local server is
+tried inside its sandbox before anything is written.
 """
 
 
@@ -327,6 +343,8 @@ def add_import_verb(actions: Actions) -> None:
             switch("--preview", "print what would change, and exit"),
             switch("--replace", "also remove the other servers"),
         ),
+        YES_OPTION,
+        NO_TRIAL,
         STRICT,
     )
 
@@ -349,9 +367,13 @@ async def _imported(
     mode: ImportMode = "preview" if arguments.preview else "upsert"
     if arguments.replace:
         mode = "replace"
+    chosen = [] if mode == "preview" else await fitted_all(registry, content, arguments)
     imported = await registry.take_in(content, mode, allow=arguments.allow, strict=arguments.strict)
     if mode == "preview":
         return imported, []
+    for record in chosen:
+        fields = {"sandbox": record["sandbox"]}
+        await registry.patch("server", str(record["server_id"]), fields)
     return imported, await steps_for(registry, _touched(imported), arguments)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bascule.errors import SessionRefused
+from bascule.node.bridge.opening import Opening
 from bascule.node.sharing import Belonging
 from tests.node.fakes import World
 
@@ -34,11 +35,17 @@ async def test_a_session_without_a_handler_offers_nothing():
         assert not world.caller.offered
 
 
+@pytest.mark.requirement("pool:sharing:user")
+def test_who_uses_a_session_is_its_person_and_where_there_is_none_its_token_or_caller():
+    assert Opening(person="a", token_id="t", caller="c").user == "person:a"
+    assert Opening(token_id="t", caller="c").user == "token:t"
+    assert Opening(caller="c").user == "caller:c"
+    assert Opening().user == ""
+
+
 @pytest.mark.requirement("pool:sharing:task", "pool:sharing:user")
 async def test_a_session_of_a_task_says_whose_it_is_and_one_of_a_program_does_not():
-    world = World(tasks={"job": {"enabled": True, "default_server_ids": ["fs"], "users": "open"}})
-    async with world.session("fs", task="job", person="alice", caller="agent") as session:
-        assert world.caller.introduced == {session.session_id: Belonging("job", "person:alice")}
+    world = World(tasks={"job": {"enabled": True, "default_server_ids": ["fs"]}})
     async with world.session("fs", task="job", caller="agent") as session:
         assert world.caller.introduced[session.session_id] == Belonging("job", "caller:agent")
     async with world.session("fs", caller="agent") as session:

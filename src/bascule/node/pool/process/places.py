@@ -11,6 +11,8 @@ import pwd
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from bascule.node.pool.process.linked_sources import linked_sources
+
 _SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store",
     "/gnu/store",
@@ -85,7 +87,8 @@ def program_places(
             found[_installation(step, never)] = None
         links += links_on(each)
         waiting += _interpreter(real(each), path)
-    return [real(place) for place in found], links
+    sources = [source for place in found for source in linked_sources(place)]
+    return [*(real(place) for place in found), *sources], links
 
 
 def links_on(path: str) -> list[tuple[str, str]]:
