@@ -14,7 +14,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,10 +23,13 @@ from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 PROBE = Path(__file__).with_name("isolation_probe.py")
+#: The system's, which every user may start: the one that runs this may be in somebody's HOME.
+_SYSTEMS = Path("/usr/bin/python3")
+PYTHON = str(_SYSTEMS if _SYSTEMS.exists() else Path(sys.executable).resolve())
 #: Judged from outside: of these the probe cannot tell whether they worked.
 IN_TMP = "leave a file in the machine's /tmp"
 OUTLIVES = "outlive the server"
-LIMITS = {"memory_mb": 256, "processes": 64, "home_mb": 32, "open_files": 256}
+MEMORY_MB, PROCESSES, HOME_MB = 256, 64, 32
 _CLONE_NEWNS, _MS_BIND, _MS_MOVE, _MS_REC, _MS_PRIVATE = 0x20000, 1 << 12, 1 << 13, 1 << 14, 1 << 18
 
 
@@ -38,10 +40,21 @@ class Around:
         self.word = secrets.token_hex(8)
         self.folder = folder
         folder.chmod(0o711)
-        for name in ("data", "granted/inner", "outside", "other", "profile", "home", "tmp", "sockets"):
+        for name in (
+            "data",
+            "granted/inner",
+            "outside",
+            "other",
+            "profile",
+            "home",
+            "tmp",
+            "sockets",
+        ):
             (folder / name).mkdir(parents=True)
         for name in ("data/key", "token", "granted/inner/token", "other/file", "profile/logins"):
             (folder / name).write_text("secret", encoding="ascii")
+        self.probe = folder / "granted/probe.py"
+        shutil.copy(PROBE, self.probe)
         # A process like the node: of the same user, with a secret in its environment.
         self.victim = subprocess.Popen(
             [self.word, "1000"], executable="/bin/sleep", env={"SECRET": self.word}
@@ -53,10 +66,10 @@ class Around:
         """Return what the probe is told."""
         at = {name: str(self.folder / path) for name, path in _PATHS.items()}
         address = Path(f"/proc/{self.victim.pid}/maps").read_text().split("-")[0]
-        limits = {"processes": LIMITS["processes"] + 16, "memory_mb": LIMITS["memory_mb"] + 64}
+        limits = {"processes": PROCESSES + 16, "memory_mb": MEMORY_MB + 64}
         return {
             **at, **limits, "word": self.word, "victim": self.victim.pid, "shared": self.shared,
-            "address": int(address, 16), "fill_mb": LIMITS["home_mb"] * 8,
+            "address": int(address, 16), "fill_mb": HOME_MB * 8,
         }  # fmt: skip
 
     def close(self) -> None:
@@ -112,7 +125,9 @@ class _Echo(asyncio.DatagramProtocol):
 
 async def probe(level: str, setuid: str, *, only: str = "") -> dict[str, Any]:
     """Return what the probe said at a level: why each attempt failed, "" for one that worked."""
-    from bascule.model.sandbox import Sandbox
+    from msgspec import convert
+
+    from bascule.model.sandbox import Level, Sandbox
     from bascule.node.pool.process.plan import Confinement
     from bascule.node.pool.process.spawn import Launch
     from bascule.node.pool.process.warden import Warden
@@ -125,20 +140,24 @@ async def probe(level: str, setuid: str, *, only: str = "") -> dict[str, Any]:
                 home = str(around.folder / "home")
                 world = around.seen_from_inside() | ports | {"only": only, "setuid": setuid}
                 sandbox = Sandbox(
-                    level=level, required=level != "none", network="none" if level != "none" else "full",
-                    read=(str(around.folder / "granted"), str(PROBE), setuid), write=(), **LIMITS,
-                )  # fmt: skip
-                never = [str(around.folder / _PATHS[each]) for each in ("key", "inner_token")]
-                confinement = Confinement(
-                    sandbox, (home, str(around.folder / "tmp")), tuple(never), name
+                    level=convert(level, Level),
+                    required=level != "none",
+                    network="none" if level != "none" else "full",
+                    read=(str(around.folder / "granted"), setuid),
+                    write=(),
+                    memory_mb=MEMORY_MB,
+                    processes=PROCESSES,
+                    home_mb=HOME_MB,
+                    open_files=256,
                 )
-                python = os.path.realpath(sys.executable)
+                never = tuple(str(around.folder / _PATHS[each]) for each in ("key", "inner_token"))
+                own = home, str(around.folder / "tmp")
                 server = await warden.spawn(
                     Launch(
-                        (python, "-I", "-S", str(PROBE), json.dumps(world)),
-                        {"HOME": home, "TMPDIR": str(around.folder / "tmp"), "PATH": os.defpath},
+                        (PYTHON, "-I", "-S", str(around.probe), json.dumps(world)),
+                        {"HOME": home, "TMPDIR": own[1], "PATH": os.defpath},
                         None,
-                        confinement,
+                        Confinement(sandbox, own, never, name),
                     )
                 )
                 found = await _heard(server, around) if not only else await _filled(server)
@@ -153,10 +172,8 @@ async def probe(level: str, setuid: str, *, only: str = "") -> dict[str, Any]:
 async def _heard(server: Any, around: Around) -> dict[str, Any]:
     line = await _line(server.stdout_fd, server.stderr_fd)
     found: dict[str, Any] = {"attempts": json.loads(line)}
-    left = Path("/tmp", around.word)
-    if not left.exists():
+    if not _taken_away(Path("/tmp", around.word)):
         found["attempts"][IN_TMP] = found["attempts"][IN_TMP] or "it is in a /tmp of its own"
-    left.unlink(missing_ok=True)
     await server.end()
     survivors = list(_running(f"left-{around.word}"))
     if not survivors:
@@ -164,6 +181,13 @@ async def _heard(server: Any, around: Around) -> dict[str, Any]:
     for pid in survivors:
         os.kill(pid, signal.SIGKILL)
     return found
+
+
+def _taken_away(file: Path) -> bool:
+    """Remove a file; say whether it was there."""
+    was_there = file.exists()
+    file.unlink(missing_ok=True)
+    return was_there
 
 
 async def _filled(server: Any) -> dict[str, Any]:
@@ -245,7 +269,7 @@ def main() -> None:
     level, only, uid = sys.argv[1:4]
     with tempfile.TemporaryDirectory(prefix="isolation-", dir="/var/tmp") as name:
         Path(name).chmod(0o755)
-        setuid = shutil.copy(shutil.which("id") or "", Path(name, "id"))
+        setuid = Path(shutil.copy(shutil.which("id") or "", Path(name, "id")))
         setuid.chmod(0o4755)
         child = os.fork()
         if child == 0:
@@ -253,12 +277,13 @@ def main() -> None:
                 become(int(uid))
             os.environ["HOME"] = "/"
             words = [sys.executable, __file__, level, only, str(setuid)]
-            os.execv(sys.executable, [*words, "inside"])
+            os.execv(sys.executable, [*words, "inside"])  # noqa: S606 -- this program again
         sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 if __name__ == "__main__":
     if sys.argv[-1] == "inside":
-        print(json.dumps(asyncio.run(probe(sys.argv[1], sys.argv[3], only=sys.argv[2]))))
+        result = asyncio.run(probe(sys.argv[1], sys.argv[3], only=sys.argv[2]))
+        sys.stdout.write(json.dumps(result))
     else:
         main()

@@ -18,7 +18,7 @@ import socket
 import struct
 import subprocess
 import sys
-import time
+import time  # noqa: TID251 -- it runs without bascule
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ def _(world: World) -> None:
 
 @attempt("list the data directory")
 def _(world: World) -> None:
-    if not os.listdir(Path(world["key"]).parent):
+    if not list(Path(world["key"]).parent.iterdir()):
         raise OSError("it is empty")
 
 
@@ -204,7 +204,7 @@ def _(world: World) -> None:
             os.close(descriptor)
         if os.fork() == 0:
             words = [sys.executable, "-I", "-S", "-c", code, f"left-{world['word']}"]
-            os.execve(sys.executable, words, {})
+            os.execve(sys.executable, words, {})  # noqa: S606 -- no shell is wanted
         os._exit(0)
     os.wait()
 
@@ -249,9 +249,9 @@ def _(_world: World) -> None:
 
 @attempt("make a device")
 def _(_world: World) -> None:
-    path = os.environ["HOME"] + "/device"
+    path = Path(os.environ["HOME"], "device")
     os.mknod(path, 0o20600, os.makedev(1, 1))
-    os.unlink(path)
+    path.unlink()
 
 
 @attempt("use io_uring")
@@ -261,7 +261,9 @@ def _(_world: World) -> None:
 
 @attempt("load a program into the kernel")
 def _(_world: World) -> None:
-    os.close(call(321, 280, 0, ctypes.create_string_buffer(struct.pack("IIII", 1, 4, 4, 1), 72), 72))
+    os.close(
+        call(321, 280, 0, ctypes.create_string_buffer(struct.pack("IIII", 1, 4, 4, 1), 72), 72)
+    )
 
 
 @attempt("use the kernel's keyring")
@@ -383,7 +385,6 @@ def fill(world: World) -> None:
     for at in range(world["fill_mb"]):
         with Path(os.environ["HOME"], f"fill{at}").open("wb") as file:
             file.write(bytes(MB))
-    print("filled", flush=True)
     signal.pause()
 
 
@@ -396,7 +397,7 @@ def tried(function: Attempt, world: World) -> str:
         said = b""
         try:
             function(world)
-        except BaseException as fault:
+        except BaseException as fault:  # noqa: BLE001 -- whatever stopped it
             said = repr(fault).encode()
         os.write(tell, said or b"worked")
         os._exit(0)
@@ -425,7 +426,8 @@ def main() -> None:
         return
     LEFT_OPEN.extend(each for each in range(3, 256) if _is_open(each))
     found = {words: tried(function, world) for words, function in ATTEMPTS.items()}
-    print(json.dumps(found), flush=True)
+    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.flush()
     sys.stdin.read()
 
 

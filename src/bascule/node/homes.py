@@ -41,6 +41,9 @@ _READY = "ready"
 _TRIES = 100
 _GONE = ".gone-"
 _KEY_LENGTH = 16
+#: Users that own nothing on any machine, above those of systems, containers and directories: as
+#: root, a confined server is one of them, and its HOME belongs to it.
+SERVER_USERS = range(1_900_000_000, 2_100_000_000)
 _OPEN_LOCK = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -167,7 +170,7 @@ class Homes:
         if not _is_at(lock, folder / _USED):
             return None
         _date(lock, self._clock.now())
-        os.close(_enter(entered, "home", folder / "home"))
+        os.close(_enter(entered, "home", folder / "home", users=SERVER_USERS))
         return Home(folder, lock, self._clock)
 
     def found(self) -> list[KeptHome]:
@@ -260,8 +263,8 @@ def _entered(base: Path, names: Sequence[str]) -> Generator[int]:
         os.close(current)
 
 
-def _enter(parent: int, name: str, path: Path) -> int:
-    """Open a folder of our own, made now if it is missing."""
+def _enter(parent: int, name: str, path: Path, users: range = range(0)) -> int:
+    """Open a folder of our own, made now if it is missing; as root, it may be one of the users'."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=parent)
     try:
@@ -272,7 +275,7 @@ def _enter(parent: int, name: str, path: Path) -> int:
             raise
         raise _refused(path, "is no folder of ours") from fault
     found = os.fstat(folder)
-    if found.st_uid != os.geteuid():
+    if found.st_uid != os.geteuid() and not (os.geteuid() == 0 and found.st_uid in users):
         os.close(folder)
         raise _refused(path, "belongs to somebody else")
     if stat.S_IMODE(found.st_mode) & 0o077:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from bascule.errors import LaunchDenied
 from bascule.model.sandbox import OWN_CWD, Level, Sandbox
+from bascule.node.homes import SERVER_USERS
 from bascule.node.pool.process import places
 from bascule.node.pool.process.places import within
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from bascule.node.pool.process.confinement.root import Plan
 
 _MB = 1 << 20
-#: Users that own nothing on any machine: above those of systems, containers and directories.
-_FIRST_USER, _USERS = 1_900_000_000, 200_000_000
 _TEMPORARY_MB = 256
 _KEEP_FILES: tuple[Level, ...] = ("landlock", "namespaces", "bwrap")
 
@@ -45,7 +44,7 @@ def keeps_files(level: Level) -> bool:
 
 def dedicated_user(confinement: Confinement) -> int:
     """Return the user of one server: the same each time that it has the same HOME."""
-    return _FIRST_USER + zlib.crc32(os.fsencode(confinement.own[0])) % _USERS
+    return SERVER_USERS[zlib.crc32(os.fsencode(confinement.own[0])) % len(SERVER_USERS)]
 
 
 def draw(

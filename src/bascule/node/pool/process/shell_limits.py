@@ -17,7 +17,7 @@ def limited(launch: Launch, confinement: Confinement) -> tuple[Launch, Standing]
     sandbox = confinement.sandbox
     if "limits" not in acceptable(sandbox) or sandbox.network == "egress":
         raise LaunchDenied(f'sandbox.level "{sandbox.level}": {_WHY}')
-    steps = [f"ulimit -c 0 -n {sandbox.open_files}"]
+    steps = ["ulimit -c 0", f"ulimit -n {sandbox.open_files}"]
     if sandbox.cpu_seconds is not None:
         steps.append(f"ulimit -t {sandbox.cpu_seconds}")
     script = "; ".join([*steps, 'exec "$0" "$@"'])

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWPID = 0x20000, 0x10000000, 0x20000000
+_MNT_DETACH = 2
 _MS_NOSUID_NODEV_NOEXEC, _MS_REC, _MS_SLAVE = 2 | 4 | 8, 1 << 14, 1 << 19
 
 
@@ -36,6 +37,7 @@ def isolate(control: int, ended: Callable[[int], None], *, user: bool) -> bool:
     if child := os.fork():
         os.close(control)  # the node must see the end of the child, not of this process
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        libc.umount2(b"/proc", _MNT_DETACH)  # the child's shows nothing of this process
         ended(status)
         os._exit(status & 0xFF)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

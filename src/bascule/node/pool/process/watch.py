@@ -78,7 +78,8 @@ class _Watched:
         members = living(table, family(table, [self.server.pid]))
         if len(members) > 2 * self.sandbox.processes:
             return self._over("it has many more processes than", "processes")
-        if sum(map(_memory, members)) > self.sandbox.memory_mb * _MB:
+        limit = self.sandbox.memory_mb * _MB
+        if sum(map(_memory, members)) > limit and sum(map(_share_of_memory, members)) > limit:
             return self._over("it uses more memory than", "memory_mb")
         return ""
 
@@ -115,10 +116,21 @@ def _used_on_disk(folder: Path) -> int:
 
 
 def _memory(pid: int) -> int:
-    """Return the memory that a process has for itself or shares with its kin, in bytes."""
+    """Return the memory of a process in bytes, with all that it shares with its kin."""
+    return _sum(f"/proc/{pid}/status", "RssAnon:", "RssShmem:") or 0
+
+
+def _share_of_memory(pid: int) -> int:
+    """Return the same without counting shared pages twice; it costs a walk of its mappings."""
+    share = _sum(f"/proc/{pid}/smaps_rollup", "Pss_Anon:", "Pss_Shmem:")
+    return _memory(pid) if share is None else share
+
+
+def _sum(path: str, *names: str) -> int | None:
+    """Return the sum of some lines of a file in kB, in bytes; None when it cannot be read."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        return 0
-    lines = (line.split() for line in status.splitlines())
-    return sum(1024 * int(line[1]) for line in lines if line[:1] in (["RssAnon:"], ["RssShmem:"]))
+        return None
+    lines = (line.split() for line in text.splitlines())
+    return sum(1024 * int(line[1]) for line in lines if line and line[0] in names)

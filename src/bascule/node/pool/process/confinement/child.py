@@ -90,6 +90,8 @@ def _become(order: dict[str, Any], progress: _Progress) -> None:
     _confine(plan, order["cwd"], progress)
     program, argv = order["program"], order["argv"]
     if plan["level"] == "bwrap":
+        progress.stage = "exec"
+        _check_program(program)
         argv = bubblewrap.command(plan, order["cwd"], [program, *argv[1:]], _filter_file(plan))
         program = plan["bwrap"]
     progress.stage = "filter"
@@ -101,6 +103,13 @@ def _become(order: dict[str, Any], progress: _Progress) -> None:
         kernel.filter_calls(_filter(plan))
     progress.stage = "exec"
     os.execve(program, argv, order["env"])  # noqa: S606 -- the record's command, no shell
+
+
+def _check_program(program: str) -> None:
+    """Raise now what an exec of the program would: afterwards it is bubblewrap that fails."""
+    os.stat(program)
+    if not os.access(program, os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def _settle(plan: Plan, progress: _Progress) -> None:
