@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from bascule.cli.process_checkup import isolation_warnings
+from bascule.model.sandbox import BEST_FIRST
 from bascule.testing import ScriptedServer
-from tests.cli.served import Done, Served, served
+from tests.cli.served import Done, Served, command, served
 
 DEMO = ("--", sys.executable, "-m", "bascule.demo.server")
 
@@ -38,6 +40,10 @@ def reader(path: Path) -> list[str]:
     program, args = ScriptedServer().command
     script = f"import os, sys; open({str(path)!r}).close(); os.execv(sys.argv[1], sys.argv[1:])"
     return ["--", program, "-c", script, program, *args]
+
+
+def status_of(up: Served, server: str) -> Any:
+    return up.json("servers", "status", server)["servers"][0]["status"]
 
 
 def sandbox_of(up: Served, server: str) -> Any:
@@ -147,3 +153,43 @@ def test_an_import_tries_what_is_new_and_grants_what_is_agreed_to(
     assert sandbox_of(up, "foldered") == {"write": [".", str(tmp_path)]}
     again = up("servers", "import", str(file))
     assert (again.code, "inside its sandbox" in again.err) == (0, False)
+
+
+@pytest.mark.requirement("status:isolation")
+def test_the_level_in_force_is_shown_with_the_one_that_was_asked_for(up: Served, tmp_path: Path):
+    assert up("servers", "add", "level", "--allow", "*", *DEMO).code == 0
+    assert up("servers", "test", "level").code == 0
+    while (standing := status_of(up, "level")["sandbox"]) is None:
+        pass  # the node tells of it now and then
+    assert standing["asked"] == "best"
+    assert standing["in_force"] in BEST_FIRST
+    words = f"isolation {standing['in_force']} (asked for best)"
+    assert f"level: {words}" in up("servers", "status", "level").out
+    assert f"# {words}" in up("servers", "get", "level").out
+    record = {"server_id": "here", "transport": "stdio", "allowed_tools": ["*"]}
+    stdio = {"command": sys.executable, "args": ["-m", "bascule.demo.server"]}
+    (tmp_path / "here.json").write_text(
+        json.dumps({**record, "stdio": stdio, "sandbox": {"level": "limits"}}), encoding="utf-8"
+    )
+    done = command("doctor", "--registry-dir", str(tmp_path), "--json")
+    [found] = json.loads(done.out)["servers"]
+    assert (found["sandbox"]["asked"], found["sandbox"]["in_force"]) == ("limits", "limits")
+    assert "isolation limits" in command("doctor", "--registry-dir", str(tmp_path)).out
+
+
+@pytest.mark.requirement("status:isolation")
+def test_a_doctor_tries_every_level_and_names_the_best(up: Served):
+    done = command("doctor", "--data-dir", str(up.data), "--json")
+    levels = json.loads(done.out)["isolation"]
+    assert list(levels) == list(BEST_FIRST)
+    best = next(level for level, why in levels.items() if not why)
+    assert f"sandbox  {best} is the best" in command("doctor", "--data-dir", str(up.data)).out
+
+
+@pytest.mark.requirement("status:isolation")
+def test_where_only_limits_work_a_doctor_says_what_servers_can_read():
+    found = dict.fromkeys(("bwrap", "namespaces", "landlock"), "no such kernel") | {"limits": ""}
+    [warning] = isolation_warnings(found)
+    assert "Bascule's keys" in warning
+    assert "no such kernel" in warning
+    assert list(isolation_warnings(found | {"landlock": ""})) == []

@@ -42,6 +42,7 @@ from bascule.cli.records import (
     create,
     field,
     given,
+    isolation_of,
     patch,
     say_imported,
     table_of,
@@ -218,7 +219,7 @@ def status(arguments: argparse.Namespace) -> int:
     keys = ("server_id", "enabled", "status")
     plain = {"servers": [{key: record.get(key) for key in keys} for record in records]}
     table = render_table(_STATUS, [_status_row(record) for record in records], none="no servers")
-    remarks = [remark for record in records if (remark := _remark(record))]
+    remarks = [remark for record in records for remark in _remarks(record)]
     return show(arguments, plain, table, *([""] if remarks else []), *remarks)
 
 
@@ -238,11 +239,12 @@ def _status_row(record: Plain) -> list[str]:
     ]
 
 
-def _remark(record: Plain) -> str:
-    """Return what a start is doing, or the last error: too long for a cell of a table."""
+def _remarks(record: Plain) -> list[str]:
+    """Return what is too long for a cell: what a start does, the last error, the isolation."""
     state = table_of(record, "status")
     said = state.get("starting") or state.get("last_error")
-    return shown(f"{record.get('server_id')}: {said}") if said else ""
+    lines = [str(said)] if said else []
+    return [shown(f"{record.get('server_id')}: {line}") for line in (*lines, *isolation_of(state))]
 
 
 def _health(record: Plain) -> str:

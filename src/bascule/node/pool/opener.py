@@ -16,11 +16,18 @@ from pathlib import Path
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable
 from bascule.model.launcher import from_cache
+from bascule.model.sandbox import BEST_FIRST, Level
 from bascule.model.secret_use import server_use
 from bascule.model.server import ServerRecord
 from bascule.node.homes import Home, Homes, KeptHome
 from bascule.node.pool.launch import PrivateHomes, resolve_launch
-from bascule.node.pool.process.spawn import GRACE, Launch, ServerProcess, Spawner
+from bascule.node.pool.process.spawn import (
+    GRACE,
+    Launch,
+    ServerProcess,
+    Spawner,
+    TriesLevels,
+)
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.transport.stdio import StdioChannel
 from bascule.node.sharing import ALL, Sharer
@@ -30,6 +37,7 @@ from bascule.outbound.references import Reading, SecretResolver
 from bascule.outbound.rules import NodeRules
 
 logger = logging.getLogger(__name__)
+_NO_WARDEN = "only a warden confines, and there is none here"
 
 
 class NoRoom(ServerUnavailable):
@@ -86,6 +94,16 @@ class Opener:
         except BaseException:
             self._give_room(sharer.task)
             raise
+
+    async def isolation(self) -> dict[Level, str]:
+        """Try each level of isolation, best first; say why one does not work, "" for one that does.
+
+        What was found is kept: only the first time costs.
+        """
+        spawner = self._spawner
+        if not isinstance(spawner, TriesLevels):
+            return {level: "" if level == "limits" else _NO_WARDEN for level in BEST_FIRST}
+        return {level: await spawner.why_not(level) for level in BEST_FIRST}
 
     def sweep(self) -> None:
         """Begin to remove kept HOMEs that are too old, or too large together."""

@@ -12,12 +12,12 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from bascule.clock import Clock
 from bascule.errors import ServerUnavailable
 from bascule.model.launcher import comes_with
-from bascule.model.sandbox import Standing
+from bascule.model.sandbox import Level, Standing
 from bascule.node.pool.process import warden_process
 from bascule.node.pool.process.plan import Confinement
 from bascule.node.pool.process.warden_process import MARKER, QUIET_WALKS, Process
@@ -100,6 +100,15 @@ class Spawner(Protocol):
 
     async def close(self) -> None:
         """End every server within a second."""
+        ...
+
+
+@runtime_checkable
+class TriesLevels(Protocol):
+    """A spawner that confines servers, and finds out how well it can."""
+
+    async def why_not(self, level: Level) -> str:
+        """Say why a level of isolation does not work here, having tried it; "" if it does."""
         ...
 
 
