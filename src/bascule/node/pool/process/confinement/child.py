@@ -192,7 +192,8 @@ def _lock(plan: Plan) -> None:
     write = [*plan["write"], *plan["own"]]
     devices = [f"/dev/{name}" for name in root.DEVICES]
     if plan["level"] == "landlock":
-        landlock.restrict([*plan["read"], *_own_proc()], write, devices, network=plan["network"])
+        network = plan["network"]
+        landlock.restrict(plan["read"], write, devices, network=network, own_proc=_own_proc())
     elif _has_landlock():  # in its root is nothing that must be kept from it
         write += root.TEMPORARY
         landlock.restrict(["/"], write, devices, network=plan["network"])

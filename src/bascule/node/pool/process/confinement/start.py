@@ -51,7 +51,9 @@ def start(order: dict[str, Any], files: Sequence[int]) -> tuple[int, list[str]]:
             child.run(order, (*files, tell, wait))
         os.close(tell)
         tell = -1
-        cgroups.join(folders, pid)
+        if not cgroups.join(folders, pid):
+            cgroups.remove(folders)
+            folders = []
         _name_users(plan, pid)
         os.write(go, b".")
         _hear(report)
