@@ -152,7 +152,7 @@ def _grants(
                 continue
             spelled = cwd
         else:
-            spelled = str(Path(grant).expanduser())
+            spelled = _expanded(name, grant)
         place = places.real(spelled)
         if not Path(place).exists():
             raise LaunchDenied(f"{name}: {grant!r} does not exist on this machine")
@@ -162,6 +162,13 @@ def _grants(
             if within(place, places.real(closed)) and not _covered(place, confinement.own):
                 raise LaunchDenied(f"{name}: {grant!r} lies in {closed!r}, which no server sees")
         yield place, spelled
+
+
+def _expanded(name: str, grant: str) -> str:
+    try:
+        return str(Path(grant).expanduser())
+    except RuntimeError as fault:
+        raise LaunchDenied(f"{name}: {grant!r}: the node's user has no home here") from fault
 
 
 def _refuse_cwd_outside(plan: Plan, cwd: str | None) -> None:
