@@ -10,7 +10,7 @@ from typing import Self, TypeAlias, Unpack
 
 from msgspec.structs import replace
 
-from bascule.audit.events import ConnectionMoved
+from bascule.audit.events import ConnectionMoved, EgressDecided
 from bascule.audit.ledger import Ledger, MemoryLedger
 from bascule.audit.metrics import Metrics
 from bascule.client.http import open_api
@@ -37,6 +37,7 @@ from bascule.node.pool.process.warden import default_spawner
 from bascule.node.ports import Approvals, Approver
 from bascule.node.settings import NodeSettings
 from bascule.node.trial_steps import TrialSteps
+from bascule.outbound.forward_proxy import Passage
 from bascule.outbound.references import SecretSource, resolver_of
 from bascule.outbound.rules import NodeRules
 from bascule.wire.record_rules import namespace_conflicts
@@ -122,7 +123,7 @@ class Bridge(BridgeCore, Lifetime):
         )
         snapshot = read_records(records)
         pool = Pool(opener, settings=settings, clock=clock, metrics=metrics, snapshot=snapshot)
-        return cls(
+        bridge = cls(
             snapshot,
             pool,
             ledger or MemoryLedger(),
@@ -132,6 +133,8 @@ class Bridge(BridgeCore, Lifetime):
             settings=settings,
             environment=environment,
         )
+        opener.on_passage = bridge._passed
+        return bridge
 
     @classmethod
     def blocking(cls, records: Records, **options: Unpack[BridgeOptions]) -> BlockingBridge:
@@ -263,6 +266,21 @@ class Bridge(BridgeCore, Lifetime):
             await self._pool.close()
         finally:
             self.ledger.settle()
+
+    def _passed(self, server_id: str, passage: Passage) -> None:
+        """Write down where a confined server wanted to go."""
+        self.ledger.egress_decided(
+            EgressDecided(
+                timestamp=self.clock.now(),
+                server_id=server_id,
+                verdict=passage.verdict,
+                host=passage.host,
+                port=passage.port,
+                reason=passage.reason,
+                bytes_sent=passage.bytes_sent,
+                bytes_received=passage.bytes_received,
+            )
+        )
 
     def _changed(self, change: Change) -> None:
         """Write down where a connection stands, without what servers must not tell, and tell it."""

@@ -21,7 +21,8 @@ from bascule.model.server import ServerRecord, Stdio
 from bascule.node.executables import Line, refuse_code_variables, refuse_unlisted
 from bascule.node.homes import Home, Homes
 from bascule.node.leftovers import PREFIX, OwnedFolder
-from bascule.node.pool.network_variables import OUTWARD, credentials_in
+from bascule.node.pool.network_variables import OUTWARD, credentials_in, through
+from bascule.node.pool.process.confinement.shim import PORT
 from bascule.node.pool.process.places import never_granted
 from bascule.node.pool.process.plan import Confinement
 from bascule.node.pool.process.spawn import Launch, locate, working_directory
@@ -87,6 +88,8 @@ async def resolve_launch(
         env = env if kept is None else env | {"HOME": str(kept.path)}
     own = folder / "home" if kept is None else kept.path, folder / "tmp"
     confinement = _confinement(record, reading, own, home.parent.parent, homes)
+    if confinement is not None and confinement.egress is not None:
+        env = env | through(f"http://127.0.0.1:{PORT}")
     return Resolved(
         Launch((program, *args), env, stdio.cwd, confinement),
         frozenset(reading.known),
@@ -112,7 +115,8 @@ def _confinement(
     others = [str(folder) for folder in Path(gettempdir()).glob(f"{PREFIX}*")]
     kept = () if homes is None else (str(homes.root),)
     never = never_granted(reading.environ, (*reading.rules.private, str(ours), *others, *kept))
-    return Confinement(record.sandbox, tuple(map(str, own)), never, str(ours))
+    egress = str(own[1].parent / "egress") if record.sandbox.network == "egress" else None
+    return Confinement(record.sandbox, tuple(map(str, own)), never, str(ours), egress)
 
 
 def keeps_home(record: ServerRecord) -> bool:

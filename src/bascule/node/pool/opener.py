@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Set
 from dataclasses import replace
+from pathlib import Path
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable
@@ -30,6 +31,8 @@ from bascule.node.pool.process.spawn import (
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.transport.stdio import StdioChannel
 from bascule.node.sharing import ALL, Sharer
+from bascule.outbound.egress import EgressRules
+from bascule.outbound.forward_proxy import ForwardProxy, Passage
 from bascule.outbound.references import Reading, SecretResolver
 from bascule.outbound.rules import NodeRules
 
@@ -75,6 +78,8 @@ class Opener:
         self.reference_values: frozenset[str] = frozenset()
         #: Told of the values when they become more.
         self.on_values: Callable[[frozenset[str], frozenset[str]], None] = _ignore_values
+        #: Told what was decided about each connection of a server that only reaches some hosts.
+        self.on_passage: Callable[[str, Passage], None] = _ignore_passage
         #: Asked to close something idle, of a task's, when the process limit is reached.
         self.reap: Callable[[str | None], Awaitable[bool]] | None = None
 
@@ -144,6 +149,7 @@ class Opener:
         self._started += 1
         home = homes.path / str(self._started)
         kept: Home | None = None
+        proxy: ForwardProxy | None = None
         try:
             reading = self._reading(record, events)
             resolved = await resolve_launch(record, reading, home, self._kept, sharer.home)
@@ -151,20 +157,37 @@ class Opener:
             self._remember(resolved.known_values, resolved.reference_values)
             launch, noted = _cached(resolved.launch, kept)
             events.on_step("start")
+            proxy = await self._way_out(record, launch)
             process = await self._spawner.spawn(launch)
             events.on_step("handshake")
         except BaseException:
+            await _shut(proxy)
             _leave(kept)
             await homes.remove(home)
             raise
 
         async def clear_away() -> None:
             self._give_room(sharer.task)
+            await _shut(proxy)
             _leave(kept)
             await homes.remove(home)
 
         cached = launch is not resolved.launch
         return _ProcessChannel(_Counted(process, clear_away), events, noted, cached=cached)
+
+    async def _way_out(self, record: ServerRecord, launch: Launch) -> ForwardProxy | None:
+        """Return what lets a server reach the hosts of its record, where it reaches no others."""
+        if record.sandbox is None or launch.confinement is None:
+            return None
+        if launch.confinement.egress is None:
+            return None
+        proxy = ForwardProxy(
+            record.sandbox.hosts,
+            EgressRules(self._rules.egress),
+            lambda passage: self.on_passage(record.server_id, passage),
+        )
+        await proxy.listen(Path(launch.confinement.egress))
+        return proxy
 
     async def _open_remote(self, record: ServerRecord, events: Events) -> Channel:
         from bascule.node.pool.remote_opener import open_remote  # noqa: PLC0415 - aiohttp, when needed
@@ -189,6 +212,15 @@ class Opener:
 
 def _ignore_values(_known: frozenset[str], _read: frozenset[str]) -> None:
     """Nobody asked."""
+
+
+def _ignore_passage(_server_id: str, _passage: Passage) -> None:
+    """Nobody asked."""
+
+
+async def _shut(proxy: ForwardProxy | None) -> None:
+    if proxy is not None:
+        await proxy.close()
 
 
 def _leave(home: Home | None) -> None:

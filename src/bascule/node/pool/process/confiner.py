@@ -71,6 +71,8 @@ class Confiner:
     async def spawn(self, launch: Launch, confinement: Confinement) -> WardenServer:
         """Start a server at the best level its record accepts, or raise ``LaunchDenied``."""
         sandbox = confinement.sandbox
+        if sandbox.network == "egress" and confinement.egress is None:
+            raise LaunchDenied('sandbox.network: "egress" needs a proxy, which is not here')
         level, why = await self._level(sandbox)
         server, note = await self._start_at(level, launch, confinement)
         server.standing = Standing(

@@ -57,12 +57,20 @@ def within(path: str, folder: str) -> bool:
 
 def never_granted(environ: Mapping[str, str], private: Iterable[str]) -> tuple[str, ...]:
     """Return the places of this machine that no server sees, whatever its record says."""
-    homes = {pwd.getpwuid(os.getuid()).pw_dir, environ.get("HOME", "")} - {"", "/"}
+    homes = {_home_of(os.getuid()), environ.get("HOME", "")} - {"", "/"}
     places = [*_MACHINES_OWN, *private]
     places += [f"{home}/{name}" for home in homes for name in _USERS_OWN]
     if runtime := environ.get("XDG_RUNTIME_DIR"):
         places.append(runtime)
     return tuple(dict.fromkeys(real(place) for place in places))
+
+
+def _home_of(user: int) -> str:
+    """Return the home that the system knows of; containers run as users that it does not know."""
+    try:
+        return pwd.getpwuid(user).pw_dir
+    except KeyError:
+        return ""
 
 
 def system_places() -> tuple[list[str], list[tuple[str, str]]]:

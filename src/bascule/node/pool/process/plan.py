@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from bascule.errors import LaunchDenied
 from bascule.model.sandbox import OWN_CWD, Level, Sandbox
 from bascule.node.homes import SERVER_USERS
 from bascule.node.pool.process import places
+from bascule.node.pool.process.confinement import shim
 from bascule.node.pool.process.places import within
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ class Confinement:
     own: tuple[str, ...]
     never: tuple[str, ...] = ()
     ours: str | None = None
+    #: The socket of the node's proxy for this server, where the network is ``egress``.
+    egress: str | None = None
 
 
 def keeps_files(level: Level) -> bool:
@@ -69,6 +73,7 @@ def draw(
         "hide": [],
         "links": [],
         "check_read": [],
+        "egress": confinement.egress if sandbox.network == "egress" else None,
         "temporary_bytes": min(_TEMPORARY_MB, sandbox.home_mb) * _MB,
         "limits": {
             "memory_bytes": sandbox.memory_mb * _MB,
@@ -103,6 +108,9 @@ def _add_places(
         *(place for place in read if place not in write),
     ]
     plan["links"] = [*system_links, *program_links]
+    if plan["egress"]:
+        plan["own"].append(places.real(plan["egress"]))
+        _add_shim(plan, path, never)
     for spelled in (*read.values(), *write.values(), *confinement.own, *((cwd,) if cwd else ())):
         plan["links"] += places.links_on(spelled)
     granted = (*plan["read"], *plan["write"], *plan["own"])
@@ -111,6 +119,16 @@ def _add_places(
     ]
     _refuse_cwd_outside(plan, cwd)
     _keep_away(plan, never)
+
+
+def _add_shim(plan: Plan, path: str, never: tuple[str, ...]) -> None:
+    """Have bubblewrap start what leads to the proxy: it needs this Python inside."""
+    if plan["level"] == "bwrap":
+        script = str(Path(shim.__file__).resolve())
+        installed, links = places.program_places(sys.executable, path, never)
+        plan["shim"] = [sys.executable, "-I", "-S", script]
+        plan["read"] += [*installed, script]
+        plan["links"] += links
 
 
 def _keep_away(plan: Plan, never: tuple[str, ...]) -> None:
@@ -134,7 +152,7 @@ def _grants(
                 continue
             spelled = cwd
         else:
-            spelled = str(Path(grant).expanduser())
+            spelled = _expanded(name, grant)
         place = places.real(spelled)
         if not Path(place).exists():
             raise LaunchDenied(f"{name}: {grant!r} does not exist on this machine")
@@ -144,6 +162,13 @@ def _grants(
             if within(place, places.real(closed)) and not _covered(place, confinement.own):
                 raise LaunchDenied(f"{name}: {grant!r} lies in {closed!r}, which no server sees")
         yield place, spelled
+
+
+def _expanded(name: str, grant: str) -> str:
+    try:
+        return str(Path(grant).expanduser())
+    except RuntimeError as fault:
+        raise LaunchDenied(f"{name}: {grant!r}: the node's user has no home here") from fault
 
 
 def _refuse_cwd_outside(plan: Plan, cwd: str | None) -> None:

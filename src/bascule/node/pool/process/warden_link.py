@@ -32,7 +32,6 @@ from bascule.node.pool.process.warden_process import (
     KILL_TIME,
     LARGEST_FRAME,
     Frames,
-    cgroup_of,
     pack,
 )
 
@@ -92,7 +91,7 @@ class Link:
             "mark": mark,
         }
         if plan is not None:
-            order["confine"] = {**plan, "cgroup": cgroup_of(mark)}
+            order["confine"] = plan
             self._confined = True
         frame = pack(order)
         if len(frame) > LARGEST_FRAME:
@@ -167,7 +166,7 @@ class Link:
         await seen_out(self.process, self._clock)
         await hunt(self._owner.owns, self._clock, limit=0.5)
         if self._confined:
-            cgroups.remove_all(cgroup_of(self._owner.prefix))
+            cgroups.remove_all(self._owner.prefix)
         for server in self._servers.values():
             server.tell_lost()
         self._servers.clear()

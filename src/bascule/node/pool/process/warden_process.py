@@ -205,11 +205,6 @@ def launch(order: Message, files: Sequence[int]) -> tuple[int, list[str]]:
     return pid, []
 
 
-def cgroup_of(mark: str) -> str:
-    """Return the name of a server's cgroup; of an owner's prefix, how all of them begin."""
-    return f"bascule-{mark}"
-
-
 def _confinement() -> ModuleType:
     """Return what confines servers, loaded with the first that is confined."""
     from .confinement import start  # noqa: PLC0415 -- the warden knows no bascule
@@ -463,7 +458,7 @@ def _guard(mode: str, owner: str) -> None:
 
     def ended(status: int) -> None:
         if status:  # the warden could not clear away what is left of its servers
-            _confinement().cgroups.remove_all(cgroup_of(owner))
+            _confinement().cgroups.remove_all(owner)
 
     if not (
         warden_namespace.become_subreaper()

@@ -29,6 +29,8 @@ def command(plan: Plan, cwd: str, program: list[str], filter_file: int) -> list[
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         words += ["--symlink", f"/proc/self/fd{target}", f"/dev/{name}"]
     words += _places(plan)
+    if plan["egress"]:
+        program = [*plan["shim"], plan["egress"], *program]
     return [*words, "--remount-ro", "/", "--chdir", cwd, "--", *program]
 
 

@@ -20,14 +20,19 @@ _SWAP = {1: "memory.memsw.limit_in_bytes", 2: "memory.swap.max"}
 _PROCESSES = {1: "pids.max", 2: "pids.max"}
 
 
-def make(name: str, memory_bytes: int, processes: int) -> list[str]:
+def name_of(mark: str) -> str:
+    """Return the name of a server's cgroup."""
+    return f"bascule-{mark}"
+
+
+def make(mark: str, memory_bytes: int, processes: int) -> list[str]:
     """Return the folders of a new cgroup with both limits; none where they cannot be had."""
     made: list[str] = []
     for wanted, files, value in (
         ("memory", _MEMORY, memory_bytes),
         ("pids", _PROCESSES, processes),
     ):
-        folder = next(_made(name, wanted, files, value), None)
+        folder = next(_made(name_of(mark), wanted, files, value), None)
         if folder is None:
             remove(made)
             return []
@@ -58,8 +63,9 @@ def remove(folders: list[str]) -> None:
             continue
 
 
-def remove_all(prefix: str) -> None:
-    """Remove every cgroup whose name begins so."""
+def remove_all(owner: str) -> None:
+    """Remove every cgroup of an owner's, by how the marks of its servers begin."""
+    prefix = name_of(owner)
     for wanted in ("memory", "pids"):
         for _, parent in _parents(wanted):
             try:

@@ -10,7 +10,7 @@ import signal
 import socket
 import struct
 
-from . import bubblewrap, kernel, landlock, limits, root, seccomp
+from . import bubblewrap, kernel, landlock, limits, root, seccomp, shim
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -101,6 +101,9 @@ def _become(order: dict[str, Any], progress: _Progress) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if plan["level"] in ("landlock", "namespaces"):
         kernel.filter_calls(_filter(plan))
+    if plan["level"] == "namespaces" and plan["egress"]:
+        progress.stage = "egress"
+        shim.fork_off(plan["egress"])
     progress.stage = "exec"
     os.execve(program, argv, order["env"])  # noqa: S606 -- the record's command, no shell
 
@@ -189,7 +192,8 @@ def _lock(plan: Plan) -> None:
     write = [*plan["write"], *plan["own"]]
     devices = [f"/dev/{name}" for name in root.DEVICES]
     if plan["level"] == "landlock":
-        landlock.restrict([*plan["read"], *_own_proc()], write, devices, network=plan["network"])
+        network = plan["network"]
+        landlock.restrict(plan["read"], write, devices, network=network, own_proc=_own_proc())
     elif _has_landlock():  # in its root is nothing that must be kept from it
         write += root.TEMPORARY
         landlock.restrict(["/"], write, devices, network=plan["network"])

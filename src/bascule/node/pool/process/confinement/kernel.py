@@ -20,7 +20,8 @@ _NUMBERS = {
     "x86_64": {"clone": 56, "pivot_root": 155, "capset": 126},
     "aarch64": {"clone": 220, "pivot_root": 41, "capset": 91},
 }
-_MOUNT_SETATTR = 442
+_OPENAT2, _MOUNT_SETATTR = 437, 442
+_RESOLVE_NO_SYMLINKS = 4
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 
 MACHINE = os.uname().machine
@@ -94,6 +95,22 @@ def drop_capabilities() -> None:
         prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     syscall(number_of("capset"), ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
+
+
+def open_place(path: str, below: str = "/") -> int:
+    """Open a file or folder, to be mounted or granted; a link on the way is refused.
+
+    Paths were resolved before they were granted: a link that stands there now was put there since.
+    """
+    base = os.open(below, os.O_PATH | os.O_CLOEXEC)
+    try:
+        how = (ctypes.c_uint64 * 3)(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
+        name = ctypes.c_char_p(os.fsencode(path.lstrip("/") or "."))
+        return syscall(_OPENAT2, base, name, ctypes.byref(how), 24)
+    except OSError as fault:
+        raise OSError(fault.errno, fault.strerror, path) from None
+    finally:
+        os.close(base)
 
 
 def clone(flags: int) -> int:

@@ -6,7 +6,7 @@ import ctypes
 import os
 import struct
 
-from .kernel import syscall
+from .kernel import open_place, syscall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,12 @@ def version() -> int:
 
 
 def restrict(
-    read: Iterable[str], write: Iterable[str], devices: Iterable[str], *, network: str
+    read: Iterable[str],
+    write: Iterable[str],
+    devices: Iterable[str],
+    *,
+    network: str,
+    own_proc: Iterable[str] = (),
 ) -> None:
     """Leave this process these files, and no more; all below a folder is meant with it."""
     known = version()
@@ -44,6 +49,8 @@ def restrict(
     try:
         for path in read:
             _grant(ruleset, path, rights & _READ)
+        for path in own_proc:
+            _grant(ruleset, path, rights & _READ, links=True)
         for path in devices:
             _grant(ruleset, path, rights & (_READ_FILE | _WRITE_FILE))
         for path in write:
@@ -79,9 +86,9 @@ def _ruleset(files: int, known: int, *, network: str) -> int:
     return syscall(_CREATE, ctypes.byref(attributes), 8 * len(words), 0)
 
 
-def _grant(ruleset: int, path: str, rights: int) -> None:
+def _grant(ruleset: int, path: str, rights: int, *, links: bool = False) -> None:
     try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC) if links else open_place(path)
     except FileNotFoundError:
         return  # nothing there, nothing to grant
     try:

@@ -55,13 +55,16 @@ def _grants(plan: Plan) -> list[tuple[str, bool]]:
 
 
 def _bind(path: str, *, writable: bool) -> None:
-    source = _OLD + path
     try:
-        found = os.stat(source)
+        source = kernel.open_place(path, _OLD)
     except FileNotFoundError:
         return  # nothing there, nothing to grant
-    _make_place(path, folder=stat.S_ISDIR(found.st_mode))
-    kernel.mount(source, path, None, kernel.MS_BIND | kernel.MS_REC)
+    try:
+        _make_place(path, folder=stat.S_ISDIR(os.fstat(source).st_mode))
+        link = f"{_OLD}/proc/self/fd/{source}"
+        kernel.mount(link, path, None, kernel.MS_BIND | kernel.MS_REC)
+    finally:
+        os.close(source)
     kernel.restrict_mount(path, _WRITABLE if writable else _READ_ONLY, deep=True)
 
 

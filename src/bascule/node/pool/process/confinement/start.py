@@ -40,7 +40,7 @@ def start(order: dict[str, Any], files: Sequence[int]) -> tuple[int, list[str]]:
     plan: Plan = order["confine"]
     wanted = plan["limits"]
     plan["names_itself"] = None if os.geteuid() == 0 else (os.getuid(), os.getgid())
-    folders = cgroups.make(plan["cgroup"], wanted["memory_bytes"], wanted["processes"])
+    folders = cgroups.make(order["mark"], wanted["memory_bytes"], wanted["processes"])
     report, tell = os.pipe2(os.O_CLOEXEC)
     wait, go = os.pipe2(os.O_CLOEXEC)
     pid = 0
@@ -51,7 +51,9 @@ def start(order: dict[str, Any], files: Sequence[int]) -> tuple[int, list[str]]:
             child.run(order, (*files, tell, wait))
         os.close(tell)
         tell = -1
-        cgroups.join(folders, pid)
+        if not cgroups.join(folders, pid):
+            cgroups.remove(folders)
+            folders = []
         _name_users(plan, pid)
         os.write(go, b".")
         _hear(report)
