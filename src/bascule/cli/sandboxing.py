@@ -16,6 +16,7 @@ from bascule.cli.command_line import typed
 from bascule.cli.parser import Option, many, option, switch
 from bascule.cli.progress import StatusLine
 from bascule.cli.terminal import YES, answer_to, somebody_is_there
+from bascule.client.http import ApiError
 from bascule.client.registry import RegistryClient
 from bascule.control.registry.imports import read_client_config
 from bascule.errors import BasculeError, InvalidRecord
@@ -40,6 +41,8 @@ SANDBOX_OPTIONS: tuple[Option, ...] = (
 YES_OPTION = switch("--yes", "grant the folders that its arguments name, without asking")
 NO_TRIAL = switch("--no-trial", "do not start it before it is written")
 _LIMITS: JsonObject = {"level": "limits"}
+#: What the write is refused for as well.
+_TOLD_AGAIN = ("forbidden", "unauthorized", "invalid_record")
 _UNBOUND = ("none", "limits")
 
 
@@ -155,6 +158,8 @@ async def _tried(
             bare: dict[str, JsonValue] = {**record, "sandbox": _LIMITS}
             outside = await registry.test_draft(bare)
     except BasculeError as error:
+        if isinstance(error, ApiError) and error.code in _TOLD_AGAIN:
+            return {**record}
         _say(f"{name} was not tried inside its sandbox: {shown(str(error))}")
         return {**record}
     if not outside.ok:  # the sandbox is not at fault: it is written as it is, and may yet be mended

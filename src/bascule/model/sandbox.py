@@ -33,7 +33,7 @@ Host = Annotated[
 GrantedPath = Annotated[
     str,
     Meta(
-        pattern=r"^(/[^\0]*|\.|~(/[^\0]*)?)$",
+        pattern=r"^(/[^\x00]*|\.|~(/[^\x00]*)?)$",
         max_length=4096,
         description="an absolute path, or '.' for the server's own cwd",
     ),
