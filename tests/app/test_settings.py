@@ -63,6 +63,7 @@ GIVEN: dict[str, tuple[str, Any, str, Any, Any]] = {
         8,
         None,
     ),
+    "server.drain_seconds": ("server.drain_seconds = 9", 9, "8", 8, None),
     "server.replica": ('server.replica = "f"', "f", "e-1.x", "e-1.x", None),
     "server.grpc": ("server.grpc = false", False, "yes", True, False),
     "server.grpc_port": ("server.grpc_port = 1", 1, "2", 2, 3),

@@ -109,7 +109,7 @@ def listening(app: GuardedApp, server: ServerSettings, orders: Orders) -> Servin
         server.port,
         tls=tls,
         insecure=server.insecure,
-        limits=Limits(connections=caps),
+        limits=Limits(connections=caps, drain_seconds=server.drain_seconds),
         hurry=orders.hurry,
     )
 
