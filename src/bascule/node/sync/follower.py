@@ -21,7 +21,7 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError
 from bascule.model.decision import Distrust
 from bascule.model.snapshot import Snapshot, SnapshotChange
-from bascule.model.status import ConnectionStatus, ServerStatus, badness
+from bascule.model.status import UNWELL, ConnectionStatus, ServerStatus, badness
 from bascule.node.changes import News
 from bascule.node.sync.judging import Implausible, Remedy, by_restart, doubt_about, is_stale
 from bascule.node.sync.ports import FollowingNode, RegistrySource, Report, SyncState
@@ -400,13 +400,20 @@ class Follower:
 
 
 def _one_each(statuses: Sequence[ServerStatus]) -> tuple[ServerStatus, ...]:
-    """Return one line a server: of several connections the one that stands worst."""
+    """Return one line a server: of several connections the worst in trouble, else one that serves."""
     worst: dict[str, ServerStatus] = {}
     for status in statuses:
         known = worst.setdefault(status.server_id, status)
-        if badness(status.state) < badness(known.state):
+        if _telling(status) < _telling(known):
             worst[status.server_id] = status
     return tuple(s.reported() if isinstance(s, ConnectionStatus) else s for s in worst.values())
+
+
+def _telling(status: ServerStatus) -> tuple[bool, bool, int]:
+    """Return how much a connection says of its server, the most telling first."""
+    state = status.state
+    troubled = state in UNWELL or state == "reconnecting"
+    return not troubled, state != "connected", badness(state)
 
 
 def _words(servers: Sequence[ServerStatus]) -> object:
