@@ -482,17 +482,6 @@ async def test_a_server_that_is_slow_to_end_delays_no_later_change(scene: Scene)
     assert scene.node.snapshot.revision == 3
 
 
-@pytest.mark.parametrize("others", [("connected", "down"), ("down", "connecting", "connected")])
-async def test_of_several_connections_the_worst_in_trouble_is_reported(
-    scene: Scene, others: tuple[State, ...]
-):
-    await scene.clock.advance(1)
-    scene.node.stands(*(ConnectionStatus(server_id="notes", state=state) for state in others))
-    await scene.clock.settle()
-    [status] = scene.registry.reports[-1].servers
-    assert status.state == "down"
-
-
 async def test_reports_are_sent_when_something_changed_and_now_and_then(scene: Scene):
     assert [r.revision for r in scene.registry.reports] == [1]
     await scene.clock.advance(1)

@@ -21,10 +21,11 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError
 from bascule.model.decision import Distrust
 from bascule.model.snapshot import Snapshot, SnapshotChange
-from bascule.model.status import UNWELL, ConnectionStatus, ServerStatus, badness
+from bascule.model.status import ServerStatus
 from bascule.node.changes import News
 from bascule.node.sync.judging import Implausible, Remedy, by_restart, doubt_about, is_stale
 from bascule.node.sync.ports import FollowingNode, RegistrySource, Report, SyncState
+from bascule.node.sync.reported import reported
 
 _MAX_DOUBLINGS = 16
 #: Returns a time between two others.
@@ -372,7 +373,7 @@ class Follower:
                 await self._news.wait(self._clock, silence)
 
     def _report(self) -> Report:
-        servers = _one_each(self._node.statuses())
+        servers = reported(self._node.statuses())
         if self.state == "ok" or self._is_lost_just_now():
             return Report(self.revision, "ok", servers)
         distrust = self.distrust()
@@ -397,23 +398,6 @@ class Follower:
         except (BasculeError, TimeoutError):
             return False
         return True
-
-
-def _one_each(statuses: Sequence[ServerStatus]) -> tuple[ServerStatus, ...]:
-    """Return one line a server: of several connections the worst in trouble, else one that serves."""
-    worst: dict[str, ServerStatus] = {}
-    for status in statuses:
-        known = worst.setdefault(status.server_id, status)
-        if _telling(status) < _telling(known):
-            worst[status.server_id] = status
-    return tuple(s.reported() if isinstance(s, ConnectionStatus) else s for s in worst.values())
-
-
-def _telling(status: ServerStatus) -> tuple[bool, bool, int]:
-    """Return how much a connection says of its server, the most telling first."""
-    state = status.state
-    troubled = state in UNWELL or state == "reconnecting"
-    return not troubled, state != "connected", badness(state)
 
 
 def _words(servers: Sequence[ServerStatus]) -> object:
