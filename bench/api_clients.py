@@ -16,7 +16,7 @@ from bench.caller import callers, connected
 from bench.fixed_servers import KINDS
 from bench.http_clients import running
 from bench.serving import ARGUMENTS, AT_ONCE, TEXT, Call, main, watch
-from bench.site import CALL, CALL_PATH, TOOL, door, make_site
+from bench.site import CALL, CALL_PATH, TOOL, door, make_site, node_served
 
 IDENTITY_PATH = "/api/v1/identity"
 
@@ -87,9 +87,22 @@ async def fixed(place: str, kind: str) -> AsyncGenerator[Call]:
             yield call
 
 
+@asynccontextmanager
+async def split(place: str) -> AsyncGenerator[Call]:
+    """The same of a node that is a process of its own, beside its control plane."""
+    del place
+    with TemporaryDirectory() as name:
+        site = await make_site(Path(name))
+        async with node_served(site) as (url, pid):
+            watch(pid)
+            async with bascule(f"{url} {site.client}") as call:
+                yield call
+
+
 CLIENTS = {
     "session": session,
     "bascule": bascule,
+    "split": split,
     "our guard": identity,
     **{kind: partial(fixed, kind=kind) for kind in KINDS},
 }

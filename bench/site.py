@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from socket import socket
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -96,6 +97,31 @@ async def served(
     words = ["--data-dir", str(site.data), "--registry-dir", str(site.records), "--empty", *more]
     async with process(*program, "up", "--port", "0", *words, folder=site.records.parent) as found:
         yield found
+
+
+@asynccontextmanager
+async def node_served(site: Site) -> AsyncGenerator[tuple[str, int]]:
+    """Run a control plane and a node of it; the URL and the process of the node."""
+    async with token_store()(site.data) as tokens:
+        token = (await tokens.mint("node", "node")).token
+    folder, port = site.records.parent, free_port()
+    records = ("--registry-dir", str(site.records), "--data-dir", str(site.data))
+    grpc = ("--port", "0", "--grpc-port", str(port))
+    own = ("--port", "0", "--data-dir", str(folder / "node"), "--allow-executable", "*")
+    there = ("--registry", f"127.0.0.1:{port}")
+    async with (
+        process(*BASCULE, "registry", "serve", *grpc, *records, folder=folder),
+        process(
+            *BASCULE, "node", "serve", *own, *there, folder=folder, BASCULE_TOKEN=token
+        ) as found,
+    ):
+        yield found
+
+
+def free_port() -> int:
+    with socket() as tried:
+        tried.bind(("127.0.0.1", 0))
+        return tried.getsockname()[1]
 
 
 @asynccontextmanager

@@ -11,15 +11,12 @@ import asyncio
 import json
 import os
 import resource
-import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.machine import ROOT, on_cores, one_core
+from bench.machine import on_cores, one_core
+from bench.processes import ended, line, started
 from bench.rounds import Figures
 from bench.site import make_site, token_store
 from bench.table import Row, at_most
@@ -27,7 +24,7 @@ from bench.watcher_clients import CROWDS, DEAF, HELD, PER_CONNECTION, Place
 
 NAME = "watchers"
 READY = b"The registry answers over gRPC at "
-START_SECONDS, END_SECONDS = 60.0, 900.0
+END_SECONDS = 900.0
 #: Sockets at either end, and what else is open.
 DESCRIPTORS = CROWDS[-1] + 1_000
 
@@ -49,44 +46,18 @@ async def _run() -> Figures:
         data = ("--data-dir", str(site.data), "--log-level", "warning")
         serve = ("-m", "bascule", "registry", "serve", "--port", "0", "--grpc-port", "0", *data)
         with on_cores({one_core()}):
-            server = await _started(serve)
-            floor = await _started(("-m", "bench.watcher_floor"))
-        async with _ended(server), _ended(floor):
-            address = (await _line(server, READY)).removeprefix(READY).decode()
-            port = int(await _line(floor, b""))
+            server = await started(serve)
+            floor = await started(("-m", "bench.watcher_floor"))
+        async with ended(server), ended(floor):
+            address = (await line(server, READY)).removeprefix(READY).decode()
+            port = int(await line(floor, b""))
             place = Place(address, port, server.pid, site.admin, nodes)
             with on_cores(os.sched_getaffinity(0) - {one_core()}):
-                clients = await _started(("-m", "bench.watcher_clients"))
-            async with _ended(clients):
+                clients = await started(("-m", "bench.watcher_clients"))
+            async with ended(clients):
                 assert clients.stdin is not None
                 clients.stdin.write(json.dumps(asdict(place)).encode() + b"\n")
-                return json.loads(await _line(clients, b"{", END_SECONDS))
-
-
-async def _started(words: Sequence[str]) -> Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable, *words, stdin=PIPE, stdout=PIPE, cwd=ROOT
-    )
-
-
-async def _line(process: Process, beginning: bytes, seconds: float = START_SECONDS) -> bytes:
-    """Return the next line that begins so."""
-    assert process.stdout is not None
-    async with asyncio.timeout(seconds):
-        while line := await process.stdout.readline():
-            if line.startswith(beginning):
-                return line.strip()
-    raise RuntimeError("a process of the benchmark died; its own words are above")
-
-
-@asynccontextmanager
-async def _ended(process: Process) -> AsyncGenerator[None]:
-    try:
-        yield
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.communicate()
+                return json.loads(await line(clients, b"{", END_SECONDS))
 
 
 def _rows(figures: Figures) -> list[Row]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bascule.wire.api.addresses import LIVE, NODE_REPORT, NODES, OVERVIEW
 from bascule.wire.api.live import EVENTS
-from bascule.wire.api.nodes import NodeHeard, NodeWords
-from bascule.wire.api.overview import NodeList, Overview
-from checks.openapi_routes import READ, WRITE, Exchange, Schema, ref
+from bascule.wire.api.nodes import NewAssignment, NodeHeard, NodeWords
+from bascule.wire.api.overview import NodeDetail, NodeList, Overview
+from checks.openapi_routes import DOWN, READ, WRITE, Exchange, Schema, ref
 
 _EVENT: Schema = {
     "anyOf": [ref(data) for data in EVENTS.values()],
@@ -17,6 +17,12 @@ LIVE_SHAPES = tuple(EVENTS.values())
 LIVE_ROUTES = {
     ("GET", OVERVIEW): Exchange(answers={200: Overview}, refusals=(*READ, "store_unavailable")),
     ("GET", NODES): Exchange(answers={200: NodeList}),
+    ("GET", f"{NODES}/{{name}}"): Exchange(
+        answers={200: NodeDetail}, refusals=(*READ, "not_found")
+    ),
+    ("PUT", f"{NODES}/{{name}}/assignment"): Exchange(
+        answers={200: NodeDetail}, refusals=(*WRITE, "invalid_record", *DOWN), body=NewAssignment
+    ),
     ("POST", NODE_REPORT): Exchange(
         answers={200: NodeHeard},
         refusals=(*WRITE, "invalid_record", "store_unavailable"),

@@ -128,7 +128,7 @@ DOWN = ("store_unavailable", "mcp_unavailable")
 _SAVE = (*WRITE, "invalid_record", "owned_by_file", "pair_not_accepted", *DOWN)
 _CONDITIONAL = (*_SAVE, "conflict", "not_found")
 _PAST = (*READ, "compacted", "future_revision")
-_TRIED = (*READ, "not_found", "no_node")
+_TRIED = (*READ, "not_found", "no_node", "store_unavailable")
 USED = (*READ, "session_refused", "mcp_budget_exceeded")
 
 
@@ -278,12 +278,18 @@ _IMPORTED = Exchange(
     body={"anyOf": [ref(ImportText), {"type": "array", "items": _OBJECT}, _OBJECT]},
     query={"mode": {"enum": list(get_args(ImportMode))}, "whole": SWITCH, **_STRICT},
 )
+_AT_NODE: Mapping[str, Schema] = {
+    "node": {**TEXT, "description": "the node to ask, by its name; else one that can answer"}
+}
 _Table: TypeAlias = Mapping[tuple[str, str], Exchange]
 _REGISTRY: _Table = {
-    ("POST", f"{ADMIN}/servers/{{id}}/test"): Exchange(answers={200: Trial}, refusals=_TRIED),
+    ("POST", f"{ADMIN}/servers/{{id}}/test"): Exchange(
+        answers={200: Trial}, refusals=_TRIED, query=_AT_NODE
+    ),
     ("GET", f"{ADMIN}/servers/{{id}}/tools"): Exchange(
         answers={200: ToolPreviews},
         refusals=(*_TRIED, "mcp_unavailable", "mcp_timeout", "mcp_tool_error"),
+        query=_AT_NODE,
     ),
     ("POST", f"{ADMIN}/import"): _IMPORTED,
     ("POST", f"{ADMIN}/servers/import"): _IMPORTED,

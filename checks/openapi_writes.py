@@ -54,7 +54,7 @@ def _trials(known: Exchanges) -> Exchanges:
     """Describe trials, which come in one piece or step by step."""
     stored, drafted = ("POST", f"{_SERVERS}/{{id}}/test"), ("POST", f"{_SERVERS}/test")
     trial = replace(known[stored], also={"text/event-stream": _STEPS})
-    refusals = (*known["POST", _SERVERS].refusals, "no_node")
+    refusals = (*known["POST", _SERVERS].refusals, "not_found", "no_node")
     draft = replace(trial, refusals=refusals, body=CLASSES["server"])
     return {stored: trial, drafted: draft}
 

@@ -26,10 +26,19 @@ def main(arguments: Sequence[str]) -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     watch = SkipWatch()
     options = [*parallel(), "-q", f"--durations={SLOWEST}", *arguments]
-    code = int(pytest.main(options, plugins=[watch]))
+    code = int(pytest.main(options, plugins=[watch, FailureLines()]))
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         print("no tests ran: check the path or the -k expression")
     return code or report(watch.complaints(read_allowed()))
+
+
+class FailureLines:
+    """A pytest plugin that names a failure at once: a run that is ended shows no summary."""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Name a test that failed."""
+        if report.failed:
+            print(f"\nfailed: {report.nodeid} ({report.when})", flush=True)
 
 
 def parallel() -> list[str]:

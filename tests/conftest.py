@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from checks.stalls import StallWatch
 from tests.scale import SOAK
 
 BROWSER = Path(__file__).parent / "browser"
@@ -23,6 +24,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("soak" if SOAK else "default")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have a process that runs tests end where a test would hold it for ever."""
+    config.pluginmanager.register(StallWatch(), "stalls")
 
 
 @pytest.fixture(scope="session")

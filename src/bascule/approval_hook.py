@@ -47,6 +47,7 @@ class HookQuestion(Struct, frozen=True, kw_only=True):
 
     ``arguments_json`` and ``definition_json`` are the very bytes: what will be sent to the tool,
     and the tool as its server lists it. ``decide_at`` is the path of the API to decide at later.
+    ``node`` is where the call waits, unless that is the process that asks.
     """
 
     id: str
@@ -63,6 +64,7 @@ class HookQuestion(Struct, frozen=True, kw_only=True):
     decide_at: str
     arguments_json: Raw = field(name="arguments")
     definition_json: Raw = field(name="definition")
+    node: str | None = None
 
     @property
     def arguments(self) -> Mapping[str, Any]:

@@ -14,13 +14,16 @@ from bascule.audit.events import Act
 from bascule.auth.postgres_token_store import open_shared_tokens
 from bascule.auth.token_store import open_tokens
 from bascule.control.postgres_secret_store import open_shared_secrets
+from bascule.control.registry.assignments import Assigned, AssignmentStore
 from bascule.control.registry.errors import NotAccepted
+from bascule.control.registry.postgres_assignments import PostgresAssignments
 from bascule.control.registry.postgres_store import PostgresStore
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.registry.store import Author, Retention, Store
 from bascule.control.secrets import open_secrets
 from bascule.db.postgres import Postgres
 from bascule.db.sqlite import read_only
+from bascule.model.assignment import Assignment
 from bascule.model.secret_use import server_use
 from bascule.policy.pairs import Pair
 from tests.control.registry.build import server
@@ -51,6 +54,9 @@ async def fill(data: Path) -> str:
         await service.put("task", "review", {"task_id": "review", "mcp": {"enabled": True}}, ADMIN)
         with suppress(NotAccepted):
             await service.put("server", "far", FAR, OPERATOR)
+        for node, labels in (("east", ("dmz",)), ("Über", None)):
+            given = Assignment(tasks=("review",), labels=labels)
+            await service.assignments.assign(node, given, ADMIN, at=1.5, note=None)
         minted = await tokens.mint("boss", "admin")
         await tokens.mint("eyes", "viewer", tasks=["review", "other"], ttl_seconds=3_600)
         await tokens.mint("door", "client", task_id="review", acts_for_users=True)
@@ -80,11 +86,17 @@ async def registry_seen(store: Store) -> dict[str, Any]:
     }
 
 
+async def assigned(store: AssignmentStore) -> set[Assigned]:
+    """Return what nodes are assigned."""
+    return {*(await store.kept(0))[1]}
+
+
 async def directory_seen(data: Path, token: str) -> dict[str, Any]:
     """Return what a data directory says of itself."""
     store = await SqliteStore(data / "registry.db").open()
     try:
         registry = await registry_seen(store)
+        registry["assignments"] = await assigned(store.assignments)
     finally:
         await store.close()
     async with open_tokens(data) as tokens:
@@ -107,6 +119,7 @@ async def database_seen(dsn: str, keys: Path, token: str) -> dict[str, Any]:
     postgres = await Postgres(dsn).open()
     try:
         registry = await registry_seen(await PostgresStore(postgres).open())
+        registry["assignments"] = await assigned(await PostgresAssignments(postgres).open())
         async with open_shared_tokens(postgres, keys, follow=False) as tokens:
             who, records = await tokens.verify(token), await tokens.records()
         async with open_shared_secrets(postgres, keys, follow=False, note=unnoted) as secrets:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from bascule.asgi.cors import preflight_route
+from bascule.asgi.cors import preflight_route, shared_routes
 from bascule.asgi.errors import error_response
 from bascule.asgi.guard import GuardedApp, direct_route
 from bascule.asgi.json import read_body, send_json
@@ -152,3 +152,45 @@ async def test_a_browser_may_ask_first_without_a_token():
         "mcp-param-region, X-Bascule-Servers",
         "access-control-max-age": "600",
     }
+
+
+# --- many routes at once
+
+
+def many(tokens: Tokens, *origins: str) -> GuardedApp:
+    routes = [
+        direct_route("/call", hot, ["POST"], permission="tools:use"),
+        ok_route("/tools", "tools:use"),
+        ok_route("/tools/{name:path}", "tools:use"),
+        direct_route("/{rest:path}", hot, ["GET", "OPTIONS"], permission="tools:use"),
+    ]
+    return app_of(*shared_routes(routes, NAMES, origins=origins), tokens=tokens)
+
+
+@pytest.mark.requirement("security:cors")
+@pytest.mark.parametrize(
+    ("path", "methods"), [("/call", "POST"), ("/tools", "GET, POST"), ("/tools/a/b", "GET, POST")]
+)
+async def test_browsers_are_told_which_of_many_routes_are_shared(path: str, methods: str):
+    app = many(make_tokens(), PAGE)
+    asked = {"origin": PAGE, "access-control-request-method": "POST"}
+    answer = await ask(app, "OPTIONS", path, asked)
+    assert answer.status == 204
+    assert answer.header("access-control-allow-methods") == methods
+    assert answer.header("access-control-allow-origin") == PAGE
+    assert "access-control-allow-credentials" not in shared(answer)
+    refused = await ask(app, "OPTIONS", path, {**asked, "origin": OTHER})
+    assert (refused.status, shared(refused)) == (403, {})
+
+
+@pytest.mark.requirement("security:cors")
+async def test_a_route_that_answers_options_itself_is_not_shared():
+    tokens = make_tokens()
+    headers = {**await bearer(tokens, "client"), "origin": PAGE}
+    refused = await ask(many(tokens, PAGE), "GET", "/other", headers)
+    assert (refused.status, shared(refused)) == (403, {})
+
+
+async def test_without_origins_there_is_nothing_to_ask_before():
+    answer = await ask(many(make_tokens()), "OPTIONS", "/call", {})
+    assert answer.status == 401

@@ -34,5 +34,6 @@ def filled() -> Metrics:
     metrics.turned_away("no_token")
     metrics.approval_moved("pending")
     metrics.ledger, metrics.gateway = Kept(), Busy()
+    metrics.nodes = {"ok": 2, "lost": 1}
     metrics.degraded, metrics.revision = ("registry_unwritable",), 7
     return metrics

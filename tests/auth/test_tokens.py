@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from bascule.auth import tokens as tokens_module
 from bascule.auth.memory_token_store import MemoryTokenStore, TokenStore
-from bascule.auth.tokens import MAX_KNOWN, PREFIX, SETUP_ID, Tokens
+from bascule.auth.tokens import PREFIX, SETUP_ID, Tokens
 from bascule.errors import InvalidRecord
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import KEY
@@ -242,12 +243,13 @@ async def test_nothing_is_remembered_of_a_token_that_is_nobodys(certain_store: T
 
 
 async def test_as_many_tokens_are_remembered_as_may_be_and_the_rest_is_asked_for_again(
-    certain_store: TokenStore,
+    certain_store: TokenStore, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(tokens_module, "MAX_KNOWN", 32)
     tokens = made(certain_store)
-    minted = [(await tokens.mint(str(n), "viewer")).token for n in range(MAX_KNOWN + 1)]
+    minted = [(await tokens.mint(str(n), "viewer")).token for n in range(33)]
     for token in minted:
         assert await tokens.verify(token) is not None
-    assert sum(tokens.recall(token.encode()) is not None for token in minted) <= MAX_KNOWN
+    assert sum(tokens.recall(token.encode()) is not None for token in minted) <= 32
     assert tokens.recall(minted[-1].encode()) is not None
     assert await tokens.verify(minted[0]) is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -57,14 +57,16 @@ class Site(Up):
 
 
 @asynccontextmanager
-async def serving(data: Path, *words: str, port: int = 0) -> AsyncGenerator[Site]:
+async def serving(
+    data: Path, *words: str, port: int = 0, command: Sequence[str] = ("up",)
+) -> AsyncGenerator[Site]:
     """Start a process that serves, and end it with the block; what it says goes into a file."""
     said = data.with_name(f"{data.name}.said")
     options = ("--port", str(port), "--data-dir", str(data), *words)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("BASCULE_")}
     with said.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bascule", "up", *options),
+            *(sys.executable, "-m", "bascule", *command, *options),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=out,
             stderr=out,

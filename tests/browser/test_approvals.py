@@ -87,6 +87,22 @@ async def test_nothing_in_arguments_deceives_whoever_decides(visit: Visit, site:
         await screen.axe("light")
 
 
+async def test_the_node_at_which_a_call_waits_is_named(visit: Visit, site: Site):
+    async def elsewhere(route: Route) -> None:
+        answer = await route.fetch()
+        body = {**await answer.json(), "node": "east"}
+        await route.fulfill(response=answer, body=json.dumps(body))
+
+    async with asking(site) as one:
+        id = await one.delete("far away")
+        screen = await visit(site)
+        await screen.open(f"approvals/{id}")
+        await screen.says("agent, ")
+        await screen.page.route(f"**/admin/api/approvals/{id}", elsewhere)
+        await screen.page.reload()
+        await screen.says("agent at node east, ")
+
+
 async def test_what_cannot_be_shown_whole_can_be_denied_and_not_approved(visit: Visit, site: Site):
     async with asking(site) as one:
         id = await one.delete("x" * 1_000_000)

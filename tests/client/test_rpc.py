@@ -199,6 +199,21 @@ async def test_a_position_below_the_floor_leads_to_the_whole(plane: Plane):
         assert await source.snapshot(older) == plane.service.snapshot()
 
 
+@pytest.mark.requirement("sync:doubt-once")
+async def test_a_registry_that_is_doubted_is_sent_once_while_it_stays_as_it_is(plane: Plane):
+    await plane.write("a")
+    older = Snapshot(store_id="another", revision=1, mark="ab")
+    async with plane.source() as source:
+        found = await source.snapshot(older)
+        assert await source.snapshot(older) is found
+        await plane.write("b")
+        newer = await source.snapshot(older)
+        assert newer == plane.service.snapshot()
+        await plane.service.announce("another", BY)
+        announced = await source.snapshot(older)
+        assert (newer.predecessor, announced.predecessor) == ("", "another")
+
+
 async def test_catching_up_waits_for_what_the_registry_has(plane: Plane):
     await plane.write("a")
     async with plane.source() as source, following(source) as (node, follower):

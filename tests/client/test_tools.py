@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from bascule.client.http import ApiClient, ApiError, Unreachable
-from bascule.client.tools import Identity, ToolsClient, identity
+from bascule.client.tools import Identity, ToolsClient, identity, wait_ms
 from bascule.model.session import SessionRequest
 from bascule.node.bridge.opening import Opening
 from bascule.node.remote_session import RemoteSession
+from bascule.wire.api.tools import MAX_WAIT_MS
 from tests.client.peers import answers, peer
 from tests.node.fakes import failed, succeeded
 
@@ -121,3 +122,11 @@ async def test_events_that_nobody_knows_are_passed_over():
     async with peer(answers(STREAM, stream)) as server, ApiClient(server.url, "t") as api:
         session = RemoteSession(api, Opening())
         assert succeeded(await session.call("a/x", on_progress=print)).revision == 7
+
+
+@pytest.mark.parametrize("uptime", [425.13, 426.61, 432.9, 0.0, 1e6])
+def test_the_longest_wait_is_asked_for_as_the_server_takes_it(uptime: float):
+    ends = uptime + MAX_WAIT_MS / 1000
+    assert wait_ms(ends - uptime) == MAX_WAIT_MS
+    assert wait_ms(-0.5) == 0
+    assert wait_ms(0.0001) == 1

@@ -89,6 +89,7 @@ async def test_a_hook_is_asked_with_the_exact_call_and_its_yes_lets_the_call_go_
         "caller": "agent",
         "definition_digest": "d" * 64,
         "decide_at": f"/admin/api/approvals/{found.id}/decision",
+        "node": None,
     }
 
 

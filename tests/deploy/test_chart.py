@@ -21,7 +21,7 @@ def test_the_chart_has_a_template_for_every_manifest():
 @pytest.mark.parametrize("template", chart.templates(), ids=lambda path: path.stem)
 def test_a_template_with_the_defaults_is_the_manifest(template: Path):
     made = yaml.safe_load(chart.rendered(template, IMAGE))
-    if made["kind"] == "Deployment":
+    if made["kind"] in {"Deployment", "StatefulSet"}:
         # Manifests of their own have nothing that tells other settings.
         assert len(made["spec"]["template"]["metadata"].pop("annotations")["checksum/config"]) == 64
     assert made == read(template.stem)
@@ -42,9 +42,19 @@ def test_every_value_has_a_comment_but_those_that_speak_for_themselves():
     assert set(chart.values()) - commented == {"replicas", "resources"}
 
 
-def test_without_an_image_there_is_no_deployment():
+@pytest.mark.parametrize("name", ["deployment", "node-statefulset"])
+def test_without_an_image_there_are_no_pods(name: str):
     with pytest.raises(chart.Refused, match="give the image that you built"):
-        chart.rendered(chart.CHART / "templates" / "deployment.yaml", {})
+        chart.rendered(chart.CHART / "templates" / f"{name}.yaml", {})
+
+
+def test_the_chart_says_what_it_is():
+    made = yaml.safe_load((chart.CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert (made["apiVersion"], made["name"], "nodes" in made["description"]) == (
+        "v2",
+        "bascule",
+        True,
+    )
 
 
 def test_another_release_and_other_settings_are_other_names_and_other_pods():
@@ -66,9 +76,25 @@ def test_the_notes_name_the_release():
     assert "{{" not in notes
 
 
+def test_nodes_of_another_release_follow_its_control_plane():
+    template = chart.CHART / "templates" / "node-statefulset.yaml"
+    made = yaml.safe_load(chart.rendered(template, {**IMAGE, "nodeReplicas": 5}, "second"))
+    assert (made["metadata"]["name"], made["spec"]["replicas"]) == ("second-node", 5)
+    [container] = made["spec"]["template"]["spec"]["containers"]
+    assert "--registry=second.$(POD_NAMESPACE).svc:7071" in container["args"]
+    policy = chart.CHART / "templates" / "node-networkpolicy.yaml"
+    [plane, *_] = yaml.safe_load(chart.rendered(policy, {}, "second"))["spec"]["egress"]
+    [pods] = plane["to"]
+    labels = yaml.safe_load(
+        chart.rendered(chart.CHART / "templates" / "deployment.yaml", IMAGE, "second")
+    )["spec"]["template"]["metadata"]["labels"]
+    assert pods["podSelector"]["matchLabels"] == labels
+
+
 def test_the_kustomization_names_every_manifest_and_the_image_of_the_deployment():
     made = yaml.safe_load((FOLDER / "kustomization.yaml").read_text(encoding="utf-8"))
     assert made["resources"] == [one.name for one in FILES]
     [image] = made["images"]
-    [container] = read("deployment")["spec"]["template"]["spec"]["containers"]
-    assert container["image"] == f"{image['name']}:{image['newTag']}"
+    for name in ("deployment", "node-statefulset"):
+        [container] = read(name)["spec"]["template"]["spec"]["containers"]
+        assert container["image"] == f"{image['name']}:{image['newTag']}"

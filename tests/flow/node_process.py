@@ -58,16 +58,16 @@ class Plane:
 
 
 @asynccontextmanager
-async def plane(data: Path, *words: str) -> AsyncGenerator[Plane]:
+async def plane(data: Path, *words: str, **env: str) -> AsyncGenerator[Plane]:
     """Serve a control plane alone."""
-    async with serving_by(("registry", "serve"), data, *words) as up:
+    async with serving_by(("registry", "serve"), data, *words, **env) as up:
         yield Plane(up, (await up.next_lines(1))[0].rpartition(" ")[2])
 
 
 @asynccontextmanager
-async def filled(data: Path) -> AsyncGenerator[tuple[Plane, str, str]]:
+async def filled(data: Path, **env: str) -> AsyncGenerator[tuple[Plane, str, str]]:
     """Serve one with a server and a task; give the tokens of a node and a client too."""
-    async with plane(data) as served:
+    async with plane(data, **env) as served:
         await served.put("servers", "notes", notes())
         await served.put("tasks", "t", TASK)
         node, _ = await served.token("node", "--name", "east")

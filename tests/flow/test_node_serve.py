@@ -94,19 +94,6 @@ async def _is_taken(up: Up, token: str) -> bool:
     return (await up.ask("GET", "/api/v1/identity", token=token))[0] == 200
 
 
-async def test_a_call_that_needs_approval_fails_and_says_why(tmp_path: Path):
-    async with filled(tmp_path / "plane") as (served, token, client):
-        rules = [{"tools": ["notes/delete_note"], "effect": "require_approval"}]
-        await served.put("platform", "", {"rules": rules})
-        async with node(tmp_path / "node", served.grpc, token) as up:
-            _, outcome = await up.call(client, "notes/delete_note", name="shopping")
-            assert outcome["error"]["code"] == "mcp_approval_denied"
-            assert (
-                "approvals are asked and claimed at the control plane"
-                in (outcome["error"]["message"])
-            )
-
-
 # --- what records may do at a node
 
 
@@ -131,6 +118,33 @@ async def test_a_record_reads_and_starts_nothing_that_the_node_does_not_allow(tm
                 return "the secret 'city' is at the control plane" in said
 
             assert await until(is_refused)
+
+
+@pytest.mark.requirement("references:closed-egress")
+@pytest.mark.requirement("references:allowed-variables:node")
+async def test_a_node_without_options_closes_every_list_and_names_what_to_add(tmp_path: Path):
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret", encoding="utf-8")
+    far = {"transport": "http", "http": {"url": "https://api.example.com/mcp"}}
+    records = {
+        "variable": notes(server_id="variable", env={"CITY": "${HOME_TOWN}"}),
+        "file": notes(server_id="file", env={"CITY": f"file://{secret}"}),
+        "far": {"server_id": "far", "allowed_tools": ["*"], **far},
+    }
+    wanted = {
+        "variable": 'add "HOME_TOWN" to [node] variables',
+        "file": f'add "{secret}" to [node] files',
+        "far": 'add "api.example.com" to [node] egress, or start with --allow-egress',
+    }
+    async with filled(tmp_path / "plane") as (served, token, client):
+        for id, plain in records.items():
+            await served.put("servers", id, plain)
+        mcp = {"enabled": True, "default_server_ids": [*records]}
+        await served.put("tasks", "t", {"task_id": "t", "mcp": mcp})
+        async with node(tmp_path / "node", served.grpc, token, HOME_TOWN="Tower Hill") as up:
+            for id, words in wanted.items():
+                _, outcome = await up.call(client, f"{id}/list_notes")
+                assert words in outcome["error"]["message"]
 
 
 async def test_a_program_that_is_not_allowed_is_named_with_the_setting_to_add(tmp_path: Path):

@@ -23,6 +23,7 @@ from bascule.manager import (
     UnknownServer,
 )
 from bascule.testing import ScriptedHttpServer, ScriptedServer, do, tool
+from tests.children import children
 from tests.flow.processes import traces
 from tests.manager.agents import BROKEN, http, started, states, status_of, stdio
 from tests.scale import SOAK
@@ -327,8 +328,7 @@ async def _cycle(manager: McpManager) -> None:
 
 
 def _left_over() -> tuple[int, int, int]:
-    me = psutil.Process()
-    return len(me.children(recursive=True)), threading.active_count(), me.num_fds()
+    return len(children()), threading.active_count(), psutil.Process().num_fds()
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from bascule.demo import RECORDS
 from bascule.model.call import Progress
 from bascule.model.task import TaskPolicy
 from bascule.testing import ScriptedServer, do
+from tests.children import children
 
 ECHO = "mcp__a__echo"
 
@@ -78,14 +79,14 @@ def test_what_is_wrong_is_raised_where_it_was_asked(bridge: BlockingBridge) -> N
 def test_closing_ends_every_process_and_the_thread(tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     server = ScriptedServer(starts=starts, ignore_sigterm=True, ignore_eof=True)
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    before = children()
     with Bridge.blocking([record(server)]) as bridge:
         assert bridge.session(server_ids=["a"]).call(ECHO, {"text": "x"}).ok
         assert len(bridge_threads()) == 1
     assert starts.read_text(encoding="utf-8").count("\n") == 1
     assert bridge.closed
     assert bridge_threads() == []
-    assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
+    assert children() <= before
 
 
 def test_after_closing_the_error_says_so(bridge: BlockingBridge) -> None:

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-import psutil
 import pytest
 
 from bascule import Bridge, ConnectedBridge, NodeRules, SessionRefused
@@ -25,6 +24,7 @@ from bascule.node.approvers import AllowAll
 from bascule.node.contract import ToolSession
 from bascule.testing import ScriptedServer
 from tests.asgi.caller import make_tokens
+from tests.children import children
 from tests.control.registry.memory_store import MemoryStore
 from tests.node.fakes import failed, succeeded
 from tests.waits import until
@@ -90,13 +90,6 @@ async def listed_at(session: ToolSession, revision: int) -> None:
         return (await session.tools()).revision >= revision
 
     await until(reached)
-
-
-def children() -> set[int]:
-    """Return the processes below this one, but for those of a PostgreSQL that others use too."""
-    found = psutil.process_iter(["pid", "ppid", "name"])
-    below = {child.pid for child in psutil.Process().children(recursive=True)}
-    return {one.pid for one in found if one.pid in below and one.info["name"] != "postgres"}
 
 
 @pytest.mark.requirement("bridge:connect", "registry:single-truth")

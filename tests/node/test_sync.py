@@ -36,6 +36,8 @@ RHYTHM = SyncSettings(
 
 
 POLL = (30.0, 120.0)
+#: The usual backoff, and nothing else that waits or asks meanwhile.
+WATCHING = SyncSettings(poll_seconds=1e9, poll_limit_seconds=1e9, pause_seconds=1e9)
 
 
 class Lost(BasculeError):
@@ -50,6 +52,8 @@ class Registry:
         self.down = False
         #: Whether an answer waits for something, as one that is long under way.
         self.held: asyncio.Event | None = None
+        #: Whether it has no time to answer.
+        self.late = False
         #: Whether reports are refused, and how many were.
         self.refuses, self.refused = False, 0
         self.lists = 0
@@ -60,6 +64,8 @@ class Registry:
     async def snapshot(self, known: Snapshot | None = None) -> Snapshot:
         self._refuse_down()
         self.lists += 1
+        if self.late:
+            raise TimeoutError
         found = self.now
         if self.held is not None:
             await self.held.wait()
@@ -260,6 +266,21 @@ async def test_a_poll_finds_what_the_watch_missed(scene: Scene):
     assert (24.0, 36.0) in scene.delays
 
 
+@pytest.mark.requirement("sync:poll:confirmed")
+async def test_a_registry_that_says_where_it_is_need_not_be_asked(scene: Scene):
+    for _ in range(30):
+        await scene.clock.advance(10)
+        scene.registry.say(1)
+    await scene.clock.settle()
+    assert scene.registry.lists == 1
+    scene.registry.now = replace(scene.registry.now, revision=3)
+    scene.registry.say(3)  # of which the watch has told nothing
+    await scene.clock.settle()
+    assert (scene.registry.lists, scene.node.snapshot.revision) == (2, 3)
+    await scene.clock.advance(2 * 36)
+    assert scene.registry.lists == 3, "and says nothing any more"
+
+
 @pytest.mark.requirement("sync:backoff", "sync:keep-old")
 async def test_a_lost_registry_is_asked_again_ever_more_slowly_and_the_old_snapshot_serves(
     scene: Scene,
@@ -292,6 +313,21 @@ async def test_after_ten_failures_nothing_is_tried_more_than_once_a_second():
 
 
 @pytest.mark.requirement("sync:backoff")
+async def test_a_registry_that_refuses_is_found_soon_and_one_that_is_overrun_is_left_alone():
+    def longest(scene: Scene) -> float:
+        return max(high for low, high in scene.delays if low == 1.0)
+
+    refusing, overrun = Scene(WATCHING), Scene(WATCHING)
+    refusing.registry.down = overrun.registry.late = True
+    for scene in refusing, overrun:
+        async with scene.running():
+            await scene.clock.advance(300)
+    assert (longest(refusing), longest(overrun)) == (4.0, 30.0)
+    assert refusing.follower.problem == "connection refused"
+    assert overrun.follower.problem == "the registry did not answer in time"
+
+
+@pytest.mark.requirement("sync:backoff")
 async def test_a_watch_that_breaks_at_its_first_word_is_a_failure_each_time():
     scene = Scene(SyncSettings())
     async with scene.running():
@@ -303,7 +339,7 @@ async def test_a_watch_that_breaks_at_its_first_word_is_a_failure_each_time():
             assert len(scene.registry.watched) == opened + 1
         backoffs = [delay for delay in scene.delays if delay != POLL]
         assert [high for _, high in backoffs[:4]] == [0.2, 0.4, 0.8, 1.6]
-        assert backoffs[-1] == (1.0, 30.0)
+        assert backoffs[-1] == (1.0, 4.0)
         for _ in range(3):  # one that is good for a while ends that
             scene.registry.say(1)
             await scene.clock.advance(10)
@@ -466,6 +502,26 @@ async def test_reports_are_sent_when_something_changed_and_now_and_then(scene: S
     assert len(scene.registry.reports) == 2
     await scene.clock.advance(15)
     assert len(scene.registry.reports) == 3
+
+
+async def test_a_report_says_why_the_node_is_degraded(scene: Scene):
+    assert scene.registry.reports[-1].reason is None
+    scene.registry.write(store_id="b", revision=9)
+    await scene.clock.advance(RHYTHM.trouble_seconds + 8)
+    [*_, last] = scene.registry.reports
+    assert (last.state, "is another store" in str(last.reason)) == ("degraded", True)
+    scene.registry.now = scene.node.snapshot
+    await scene.clock.advance(8)
+    assert (scene.registry.reports[-1].state, scene.registry.reports[-1].reason) == ("ok", None)
+
+
+async def test_a_watch_that_is_lost_and_found_is_not_worth_a_report(scene: Scene):
+    await scene.clock.advance(12)
+    before = len(scene.registry.reports)
+    scene.registry.break_off()
+    await scene.clock.advance(1.9)
+    assert len(scene.registry.watched) == 2
+    assert len(scene.registry.reports) == before
 
 
 async def test_a_report_that_failed_is_sent_again(scene: Scene):

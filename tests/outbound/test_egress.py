@@ -299,6 +299,44 @@ def test_what_is_no_usable_url_is_refused_without_repeating_it(url: str, complai
 # The connection itself
 
 
+# Closed rules
+
+
+@pytest.mark.requirement("references:closed-egress")
+def test_closed_rules_let_nothing_out_and_say_what_to_list():
+    closed = EgressRules(closed=True)
+    said = denial(closed, "https://api.example.com/mcp")
+    assert 'add "api.example.com" to [node] egress' in said
+    assert "start with --allow-egress api.example.com" in said
+    assert f'add "{PUBLIC}" to [node] egress' in denial(closed, f"https://{PUBLIC}/")
+    assert "loopback" in denial(closed, "http://127.0.0.1:8080/")
+    with pytest.raises(LaunchDenied, match="loopback"):
+        resolved(closed, "localhost", "127.0.0.1")
+
+
+@pytest.mark.requirement("references:closed-egress")
+def test_closed_rules_let_out_what_is_listed():
+    named = EgressRules(["*.example.com", "10.1.0.0/16", "127.0.0.1"], closed=True)
+    named.check_url(Url.parse("https://api.example.com/"))
+    assert resolved(named, "api.example.com", PUBLIC)
+    assert resolved(named, "inner.test", "10.1.2.3")
+    named.check_url(Url.parse("http://127.0.0.1:8080/"))
+    with pytest.raises(LaunchDenied, match=r"other\.test is not listed"):
+        resolved(named, "other.test", PUBLIC)
+    with pytest.raises(LaunchDenied, match=r"other\.test is not listed"):
+        named.check_name("other.test")
+
+
+@pytest.mark.requirement("references:closed-egress")
+def test_a_star_opens_what_is_public_and_nothing_else():
+    public = EgressRules(["*"], closed=True)
+    public.check_url(Url.parse("https://api.example.com/"))
+    assert resolved(public, "api.example.com", PUBLIC)
+    with pytest.raises(LaunchDenied, match="private"):
+        resolved(public, "inner.test", "10.1.2.3")
+    assert "loopback" in denial(public, "http://127.0.0.1:8080/")
+
+
 @asynccontextmanager
 async def client(
     rules: EgressRules, *answers: tuple[str, ...], insecure: bool = False

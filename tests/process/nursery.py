@@ -16,13 +16,14 @@ NEVER = sys.maxsize
 
 
 @asynccontextmanager
-async def nursery(module: str, *words: object) -> AsyncGenerator[Process, None]:
+async def nursery(module: str, *words: object, **env: str) -> AsyncGenerator[Process, None]:
     """Start a module of these tests as a nursery; closing its input ends it."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", f"tests.process.{module}", *map(str, words)),
         cwd=ROOT,
         stdin=PIPE,
         stdout=PIPE,
+        env={**os.environ, **env},
     )
     try:
         yield process

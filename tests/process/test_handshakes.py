@@ -10,6 +10,7 @@ import pytest
 from bascule.node.assembly import Bridge
 from bascule.server import Server
 from bascule.testing.server import ScriptedServer, do
+from tests.children import children
 from tests.flow.servers import PATIENT, record
 from tests.scale import scaled
 
@@ -48,7 +49,7 @@ async def test_failed_handshakes_leave_no_descriptor_no_zombie_and_no_directory(
         bridge.session(server_ids=names) as session,
     ):
         assert len(await session.tools()) == 0  # the warden and its socket are there from now on
-        before, children = descriptors(), len(psutil.Process().children(recursive=True))
+        before, below = descriptors(), len(children())
         failures = 0
         while failures < scaled(500):
             async with asyncio.timeout(30):
@@ -62,6 +63,6 @@ async def test_failed_handshakes_leave_no_descriptor_no_zombie_and_no_directory(
         homes = bridge._pool._opener._homes
         assert homes is not None
         assert list(homes.path.iterdir()) == []
-        assert len(psutil.Process().children(recursive=True)) == children
+        assert len(children()) == below
         assert {status.state for status in bridge.statuses()} <= {"down", "parked"}
         assert all(status.last_error for status in bridge.statuses())

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from bascule.section import (
     McpIntegrationSection,
     McpServerConfig,
@@ -85,10 +83,6 @@ def run(
 async def beside(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Call something that blocks, in a thread."""
     return await asyncio.to_thread(function, *args, **options)
-
-
-def children() -> set[int]:
-    return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
 def bridge_threads() -> list[threading.Thread]:

@@ -27,11 +27,11 @@ from bascule.section import (
     ToolInvoked,
 )
 from bascule.testing import ScriptedServer, do, tool
+from tests.children import children
 from tests.node.up_process import serving, token
 from tests.section.section_servers import (
     beside,
     bridge_threads,
-    children,
     config,
     github,
     names,

@@ -37,9 +37,9 @@ from bascule.section import (
 )
 from bascule.section.records import Vault, records_of
 from bascule.testing import ScriptedHttpServer, ScriptedServer
+from tests.children import children
 from tests.section.section_servers import (
     beside,
-    children,
     config,
     filesystem,
     github,

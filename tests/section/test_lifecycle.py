@@ -23,10 +23,10 @@ from bascule.section import (
     ToolInvoked,
 )
 from bascule.testing import ScriptedServer, do, tool
+from tests.children import children
 from tests.scale import SOAK
 from tests.section.section_servers import (
     bridge_threads,
-    children,
     config,
     names,
     run,

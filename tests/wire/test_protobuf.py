@@ -8,10 +8,19 @@ import msgspec
 import pytest
 from google.protobuf import json_format
 from google.protobuf.message import Message
+from msgspec.structs import replace
 
 from bascule.control.registry.masks import masked
 from bascule.errors import InvalidRecord
-from bascule.model.approval import ApprovalRequest, Approved, Denied, ExactCall, Waiting
+from bascule.model.approval import (
+    Approval,
+    ApprovalRequest,
+    Approved,
+    Decided,
+    Denied,
+    ExactCall,
+    Waiting,
+)
 from bascule.model.backend import BackendRecord
 from bascule.model.kinds import CLASSES, COLLECTIONS, KEY_FIELDS, KINDS, Kind
 from bascule.model.server import ServerRecord
@@ -44,6 +53,19 @@ CALL = ExactCall(
     caller="alice",
     token_id="k",
 )
+QUESTION = Approval(
+    id="ap_1",
+    state="pending",
+    call=CALL,
+    session_id="s",
+    request_id="r",
+    revision=7,
+    maker=None,
+    asked_at=1.5,
+    expires_at=2.5,
+    digest="q",
+)
+DECIDED = Decided(verb="approve", by="bob", token_id=None, person=None, at=2.0)
 STEP = TrialStep(step="list", ok=False, duration_ms=1.5, message="it ended")
 SAID: list[tuple[msgspec.Struct, type[Message]]] = [
     (ServerWords(server_id="fs", state="down", tool_count=0), node_pb2.ServerStatus),
@@ -75,6 +97,8 @@ SAID: list[tuple[msgspec.Struct, type[Message]]] = [
     (Approved(CALL, "ap_1"), node_pb2.Approved),
     (Denied("no"), node_pb2.Denied),
     (Waiting("ap_1", 1.5), node_pb2.Waiting),
+    (QUESTION, node_pb2.Approval),
+    (replace(QUESTION, state="claimed", decided=DECIDED, node="east"), node_pb2.Approval),
     (
         ApprovalRequest(
             request_id="r",

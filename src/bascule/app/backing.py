@@ -21,10 +21,12 @@ from bascule.audit.journaled_ledger import JournaledLedger
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.auth.token_store import open_tokens
 from bascule.auth.tokens import Note, Tokens
+from bascule.clock import SYSTEM_CLOCK
 from bascule.control.envelope import OuterKey
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.secrets import Secrets, open_secrets
+from bascule.control.work.rows import LocalRows, WorkRows
 from bascule.db.dsn import postgres_at
 from bascule.db.private_files import private_folder
 from bascule.model.snapshot import Snapshot
@@ -58,6 +60,10 @@ class Backing(Protocol):
         self, tokens: Tokens, *, new: bool
     ) -> AbstractAsyncContextManager[RegistryService]:
         """Open the registry; raise RegistryLost where another should be there, unless ``new``."""
+        ...
+
+    async def works(self) -> WorkRows:
+        """Return where work for nodes is kept."""
         ...
 
     def secrets(
@@ -120,8 +126,14 @@ class DirectoryBacking:
             refuse_lost_registry(self._data, await tokens.records())
         store = await SqliteStore(self._data / STORE_FILE).open()
         note_registry(self._data)
-        async with open_registry(store, reports=store.reports) as service:
+        async with open_registry(
+            store, reports=store.reports, assignments=store.assignments
+        ) as service:
             yield service
+
+    async def works(self) -> WorkRows:
+        """Return a place in memory: nobody else asks nodes, or hears them."""
+        return LocalRows(SYSTEM_CLOCK)
 
     def secrets(
         self, key: OuterKey | None, note: Note, records: Callable[[], Snapshot]

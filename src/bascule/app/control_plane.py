@@ -37,6 +37,7 @@ from bascule.control.api.secrets import secret_routes
 from bascule.control.api.tokens import token_routes
 from bascule.control.approval_hook import ApprovalHook, open_hook
 from bascule.control.web.page import page_routes
+from bascule.control.work.far_nodes import FarNodes
 from bascule.doors.health import health_routes
 from bascule.model.backend import BackendRecord
 from bascule.policy.compose import admitted
@@ -63,6 +64,7 @@ class ControlPlane:
     hook: ApprovalHook | None = None
     #: Of the settings.
     backends: Sequence[BackendRecord] = ()
+    node_url: str | None = None
 
     def turned_away(self, event: AccessRefused) -> None:
         """Count and say that a request got no further than the guard."""
@@ -108,7 +110,7 @@ def open_plane(
     if stores.secrets is not None:
         secrets = stores.secrets
         hide(lambda: secrets.known_values)
-    metrics.ledger = stores.kept
+    metrics.ledger, metrics.count_nodes = stores.kept, service.standing.states
     tokens.standing = lambda person: admitted(service.snapshot(), None, person)
     figures = RecentFigures(metrics, clock=SYSTEM_CLOCK, running=running)
     live = Live(service, figures, clock=SYSTEM_CLOCK, approvals=approvals, ledger=stores.ledger)
@@ -125,6 +127,7 @@ def open_plane(
             live=live,
             environment=settings.environment,
             backends=settings.backends,
+            node_url=settings.server.node_url,
             hook=open_hook(approvals, settings.rules(), Path(settings.data_dir)),
         )
 
@@ -162,15 +165,27 @@ def plane_routes(
     node: NodeFace | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> list[GuardedRoute]:
-    """Return the routes of a control plane; ``node`` answers what only a node can."""
+    """Return the routes of a control plane; ``node`` is that of its own process, if it has one.
+
+    Others answer what only a node can as well, or in its place.
+    """
     stores, clock = plane.stores, SYSTEM_CLOCK
     service, tokens, kept = stores.service, stores.tokens, stores.kept
+    far = None if stores.works is None else FarNodes(service, stores.works)
+    if node is None and far is not None:
+        service.known_tools = far.tools.known
     return [
-        *registry_routes(service, clock=clock, node=node, environment=plane.environment),
+        *registry_routes(
+            service,
+            clock=clock,
+            node=node,
+            far=far,
+            environment=plane.environment,
+        ),
         *stores.files.routes(),
         *token_routes(tokens, service),
         *login_routes(tokens, plane.links),
-        *page_routes(),
+        *page_routes(node_url=plane.node_url),
         *([] if stores.secrets is None else secret_routes(stores.secrets)),
         *_approval_routes(stores),
         *audit_routes(None if kept is None else LedgerTrail(kept), clock=clock),

@@ -105,6 +105,12 @@ TABLES: tuple[Table, ...] = (
         columns=("number", "kind", "id", "body", "base", "actor", "at"),
         order=("number",),
     ),
+    Table(
+        part="registry",
+        name="assignments",
+        columns=("node", "tasks", "labels", "actor", "at"),
+        order=("node",),
+    ),
     TOKENS,
     SECRETS_HEAD,
     SECRETS,

@@ -13,8 +13,8 @@ from pathlib import Path
 from bascule.app.guest_processes import GuestProcesses
 from bascule.app.logs import hide
 from bascule.app.settings import Settings
+from bascule.asgi.cors import shared_routes
 from bascule.asgi.guard import GuardedRoute
-from bascule.audit.approvals import Approvals
 from bascule.audit.parked_turns import ParkedTurns
 from bascule.auth.keys import KeyLabel
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
@@ -24,6 +24,7 @@ from bascule.doors.gateway.gateway import Gateway
 from bascule.doors.hostcalls.api import GuestRules, guest_routes
 from bascule.doors.hostcalls.module_cache import MODULES_FOLDER
 from bascule.doors.hostcalls.orders import KeptModules
+from bascule.doors.questions import Questions
 from bascule.doors.sessions import Sessions, TokenList
 from bascule.doors.tools.api import tools_routes
 from bascule.loop.backends import Backends
@@ -32,6 +33,9 @@ from bascule.model.snapshot import Snapshot
 from bascule.node.assembly import Bridge
 from bascule.outbound.references import SecretSource
 from bascule.outbound.rules import NodeRules
+
+#: What an admin page of another origin may send; a token, and never a cookie.
+_ADMIN_HEADERS = ("Authorization", "Content-Type", "Accept", "X-Bascule-*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +48,15 @@ class Doors:
     guests: GuestProcesses
     guest_rules: GuestRules
     loop: LoopSettings = DEFAULT_SETTINGS
-    #: Whose pages may use the gateway.
+    #: Whose pages may use the gateway, and those of admins who try tools and models.
     origins: tuple[str, ...] = ()
+    admin_origins: tuple[str, ...] = ()
 
     def routes(
         self,
         key_for: Callable[[KeyLabel], bytes],
         *,
-        approvals: Approvals | None = None,
+        approvals: Questions | None = None,
         parked: ParkedTurns | None = None,
         serves: Sequence[str] = (),
     ) -> list[GuardedRoute]:
@@ -59,11 +64,14 @@ class Doors:
         metrics = self.bridge.metrics
         metrics.gateway = gateway = Gateway(self.sessions, key_for)
         chat = ChatParts(settings=self.loop, metrics=metrics, parked=parked, questions=approvals)
-        return [
+        tried = [
             *tools_routes(self.sessions, approvals, serves=serves),
+            *chat_routes(self.sessions, self.backends, chat),
+        ]
+        return [
+            *shared_routes(tried, _ADMIN_HEADERS, origins=self.admin_origins),
             *guest_routes(self.sessions, self.guests, self.guest_rules),
             *gateway_routes(gateway, self.origins),
-            *chat_routes(self.sessions, self.backends, chat),
         ]
 
 
@@ -106,6 +114,7 @@ async def open_doors(
             guest_rules=_guest_rules(settings, means.rules),
             loop=loop,
             origins=settings.gateway.origins,
+            admin_origins=settings.node.admin_origins,
         )
 
 

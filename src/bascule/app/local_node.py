@@ -67,6 +67,7 @@ class LocalSource:
                 revision=report.revision,
                 state=report.state,
                 servers=report.servers,
+                reason=report.reason,
                 at=self._clock.now(),
             )
         )

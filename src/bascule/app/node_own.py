@@ -12,27 +12,42 @@ from bascule.app.instance import asked_by_owner
 from bascule.asgi.errors import Refused
 from bascule.asgi.guard import OPEN, GuardedRoute, route
 from bascule.asgi.json import json_response
+from bascule.client.followed import Welcome
+from bascule.client.rpc import RpcSource
 from bascule.client.snapshots import words_of
 from bascule.clock import rfc3339
 from bascule.errors import BasculeError
+from bascule.model.assignment import ALL, Assignment
+from bascule.model.snapshot import Snapshot
 from bascule.node.assembly import Bridge
 from bascule.node.sync.follower import Follower
 from bascule.wire.api.addresses import NODE, NODE_ACCEPT
 from bascule.wire.api.nodes import NodeStanding
 
 
-def standing_of(node: str, registry: str, follower: Follower, bridge: Bridge) -> NodeStanding:
+def standing_of(
+    node: str, registry: str, source: RpcSource, follower: Follower, bridge: Bridge
+) -> NodeStanding:
     """Return how a node stands."""
+    reason = follower.distrust() or follower.problem
     return NodeStanding(
         node=node,
         registry=registry,
         store_id=follower.snapshot.store_id,
         revision=follower.revision,
         state=follower.state,
-        reason=follower.distrust() or follower.problem,
+        reason=None if reason is None else str(reason),
         confirmed_at=rfc3339(follower.confirmed_at),
+        assigned=_assigned(source.welcome, follower.snapshot),
         servers=tuple(map(words_of, bridge.statuses())),
     )
+
+
+def _assigned(welcome: Welcome | None, snapshot: Snapshot) -> str:
+    """Say what a node serves; while its control plane is away it knows no more than whether all."""
+    if welcome is not None:
+        return str(Assignment(tasks=welcome.tasks, labels=welcome.labels))
+    return "a part of the registry" if snapshot.part else str(ALL)
 
 
 def own_routes(

@@ -18,11 +18,13 @@ from msgspec.structs import replace
 
 from bascule.app.data_dir import HOMES_FOLDER, NODE_KEY_FILE, published, served_alone
 from bascule.app.doors import Doors, Means, open_doors
-from bascule.app.far_parts import FarApprovals, FarSecrets
+from bascule.app.far_parts import FarSecrets
 from bascule.app.instance import asked_by_owner, instance_routes
 from bascule.app.logs import process_log
+from bascule.app.node_holds import Holds, open_holds
 from bascule.app.node_own import own_routes, standing_of
 from bascule.app.node_start import Beginner, NodeMemory, Start, prepare
+from bascule.app.node_work import NodeWorker
 from bascule.app.serving import Orders, beside, listening
 from bascule.app.settings import Settings
 from bascule.asgi.guard import LOOPBACK_HOSTS, GuardedApp, GuardedRoute, GuardRules
@@ -34,6 +36,7 @@ from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.auth.keys import derived
 from bascule.auth.node_tokens import NodeTokens
 from bascule.client.rpc import RpcAccess, RpcSource
+from bascule.clock import SYSTEM_CLOCK
 from bascule.db.private_files import private_key
 from bascule.doors.health import health_of, health_routes
 from bascule.errors import BasculeError
@@ -43,12 +46,16 @@ from bascule.node.sync.follower import Follower, SyncSettings
 from bascule.node.sync.judging import by_command
 from bascule.outbound.rules import NodeRules
 from bascule.policy.compose import admitted
-from bascule.wire.api.health import STALE, Health
+from bascule.wire.api.health import NODE_REFUSED, STALE, Health
 from bascule.wire.api.nodes import NodeStanding
 
 _KEY_BYTES = 32
 #: How long a node that could do without waits for what the control plane has to say at a start.
 _SETTLE_SECONDS = 5.0
+#: How often a node says the same again; that it lives, its open stream says.
+_REPORT_SECONDS = 300.0
+#: How long calls under way have at the end, before they are cancelled.
+DRAIN_SECONDS = 30
 #: How long the last report may take.
 _LEAVE_SECONDS = 2.0
 
@@ -108,15 +115,17 @@ class NodeParts(Struct, frozen=True, kw_only=True):
     doors: Doors
     start: Start
     ledger: JournaledLedger | None
+    holds: Holds
 
     def standing(self) -> NodeStanding:
         """Return how the node stands."""
-        return standing_of(self.name, self.registry, self.follower, self.doors.bridge)
+        return standing_of(self.name, self.registry, self.source, self.follower, self.doors.bridge)
 
     def troubles(self) -> dict[str, str]:
         """Say what is wrong besides following, by code."""
+        distrust = self.follower.distrust()
         found = {
-            STALE: self.follower.distrust(),
+            STALE if distrust is None else distrust.reason: distrust and distrust.words,
             "ledger_unwritable": self.ledger and self.ledger.trouble,
             "snapshot_unwritable": self.start.kept.problem,
         }
@@ -136,7 +145,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
     def unready(self) -> str | None:
         """Say why another node should be asked, if so: one without its control plane serves on."""
         found = self.troubles()
-        return found.get(STALE) or found.get("ledger_unwritable")
+        return found.get(STALE) or found.get(NODE_REFUSED) or found.get("ledger_unwritable")
 
 
 @asynccontextmanager
@@ -155,6 +164,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
         root = await asyncio.to_thread(private_key, data / NODE_KEY_FILE, _KEY_BYTES)
         kept = await enter(_ledger(settings, derived(root, "journal")))
         ledger = LoggedLedger(kept or MemoryLedger(limit=0), slow_call_ms=settings.log.slow_call_ms)
+        holds = await enter(open_holds(settings, source, kept, root))
         rules, secrets = _rules(settings, order), FarSecrets()
         bridge = Bridge.open(
             snapshot,
@@ -164,7 +174,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
             ledger=ledger,
             homes=data / HOMES_FOLDER,
             secrets=secrets,
-            approver=FarApprovals(),
+            approver=holds.approvals,
         )
         bridge.metrics.ledger = kept
         tokens.standing = lambda person: admitted(bridge.snapshot, None, person)
@@ -175,13 +185,11 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
             records=lambda: bridge.snapshot,
         )
         doors = await enter(open_doors(settings, bridge, tokens, means))
-        rhythm = SyncSettings(max_stale=settings.node.max_stale)
-        follower = Follower(source, bridge, settings=rhythm, remedy=by_command)
-        bridge.distrust = follower.distrust
-        if start.known is not None:
-            follower.confirmed_at, follower.problem = start.known.confirmed_at, start.away
+        follower = _follower(settings, source, bridge, start)
         memory.follow(follower, start.kept)
-        await enter(beside(follower.run(), doors.sessions.keep_clean()))
+        worker = NodeWorker(source, bridge, SYSTEM_CLOCK, catch_up=follower.catch_up)
+        source.on_work = (await enter(worker)).order
+        await enter(beside(follower.run(), doors.sessions.keep_clean(), holds.parked.run()))
         await enter(_last_words(source))
         if start.known is None:
             await beginner.first_tokens(memory, follower)
@@ -197,6 +205,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
             doors=doors,
             start=start,
             ledger=kept,
+            holds=holds,
         )
 
 
@@ -208,6 +217,15 @@ async def _snapshot(beginner: Beginner, start: Start, memory: NodeMemory) -> Sna
     return start.known.snapshot
 
 
+def _follower(settings: Settings, source: RpcSource, bridge: Bridge, start: Start) -> Follower:
+    """Return what follows the control plane; it knows what the node starts from."""
+    follower = Follower(source, bridge, settings=rhythm_of(settings), remedy=by_command)
+    bridge.distrust = follower.distrust
+    if start.known is not None:
+        follower.confirmed_at, follower.problem = start.known.confirmed_at, start.away
+    return follower
+
+
 async def _settled(memory: NodeMemory) -> None:
     """Give the control plane a moment to say what has changed since."""
     with suppress(TimeoutError):
@@ -215,9 +233,14 @@ async def _settled(memory: NodeMemory) -> None:
             await memory.settled.wait()
 
 
+def rhythm_of(settings: Settings) -> SyncSettings:
+    """Return the rhythm in which a node follows."""
+    return SyncSettings(max_stale=settings.node.max_stale, report_seconds=_REPORT_SECONDS)
+
+
 def _rules(settings: Settings, order: NodeOrder) -> NodeRules:
     rules = settings.rules()
-    return replace(rules, private=(*rules.private, *order.private))
+    return replace(rules, private=(*rules.private, *order.private), closed_to_others=True)
 
 
 @asynccontextmanager
@@ -246,11 +269,13 @@ async def _last_words(source: RpcSource) -> AsyncGenerator[None, None]:
 async def _serve(settings: Settings, parts: NodeParts, announce: Announced, orders: Orders) -> None:
     app = _guarded(settings, parts)
     parts.doors.guests.app = app
-    async with listening(app, settings.server, orders) as server:
+    listener = listening(app, settings.server, orders, drain_seconds=DRAIN_SECONDS)
+    async with listener as server:
         with published(parts.data, server.url):
             announce(server.url, parts.standing())
             say(logger, logging.INFO, f"serving at {server.url}", data_dir=str(parts.data))
             await orders.stop.wait()
+            parts.holds.approvals.stop()
             say(logger, logging.INFO, "stopping: no new requests, calls under way may end")
 
 
@@ -273,7 +298,12 @@ def node_routes(parts: NodeParts) -> list[GuardedRoute]:
     """Return every route of a node."""
     data = parts.data
     return [
-        *parts.doors.routes(parts.tokens.key_for),
+        *parts.doors.routes(
+            parts.tokens.key_for,
+            approvals=parts.holds.approvals,
+            parked=parts.holds.parked,
+            serves=["approvals"],
+        ),
         *own_routes(data, parts.follower, parts.standing),
         *instance_routes(data),
         *health_routes(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -27,12 +28,13 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.private_files import private_folder, write_private
 from bascule.errors import BasculeError
 from bascule.model.snapshot import Snapshot
-from bascule.node.sync.follower import Follower
+from bascule.node.sync.follower import Follower, Jitter, SyncSettings
 from bascule.node.sync.last_known_good import FILE_NAME, Knowledge, LastKnownGood
 
-#: How long one question may take, and the pause before the next.
+#: How long one question may take.
 _ANSWER_SECONDS = 5.0
-_PAUSE_SECONDS = 0.5
+#: A start tries again as a node does that has lost its control plane.
+_RHYTHM = SyncSettings()
 #: What the control plane says to those whom it will not have.
 _REFUSALS = frozenset({"unauthenticated", "forbidden", "invalid_request"})
 #: Another process is this node. It may be one that was killed, whose connection still counts.
@@ -73,12 +75,19 @@ class Beginner:
     """Finds out what a node starts from; ``seconds`` is how long it may wait for its first word."""
 
     def __init__(
-        self, source: RpcSource, data: Path, seconds: float, clock: Clock = SYSTEM_CLOCK
+        self,
+        source: RpcSource,
+        data: Path,
+        seconds: float,
+        clock: Clock = SYSTEM_CLOCK,
+        jitter: Jitter = random.uniform,
     ) -> None:
         self._source = source
+        self._jitter = jitter
         self._data = data
         self._clock = clock
         self._until = clock.monotonic() + seconds
+        self._failures = 0
 
     async def start(self, name: str | None, token: str) -> Start:
         """Return what a node with a token starts from; ``name`` is who it has to be."""
@@ -107,7 +116,7 @@ class Beginner:
                 return await _in_time(self._source.snapshot(), self._left())
             except BasculeError as error:
                 self._refuse_final(error)
-            await self._clock.sleep(_PAUSE_SECONDS)
+            await self._pause()
 
     async def first_tokens(self, memory: NodeMemory, follower: Follower) -> None:
         """Wait until the node was told whose tokens it takes; raise where that does not come."""
@@ -129,7 +138,11 @@ class Beginner:
                 if is_kept and error.code != _TAKEN:
                     return None, str(error)
                 say(logger, logging.INFO, f"waiting for the control plane: {error}")
-            await self._clock.sleep(_PAUSE_SECONDS)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        self._failures += 1
+        await self._clock.sleep(_RHYTHM.delay(self._failures, self._jitter))
 
     def _refuse_final(self, error: BasculeError) -> None:
         """Raise what waiting does not mend, and everything once it was waited for long enough."""
@@ -179,7 +192,7 @@ class NodeMemory:
         self._keys: Mapping[KeyLabel, bytes] = {}
         self._follower: Follower | None = None
         self._kept: LastKnownGood | None = None
-        self._is_followed = True
+        self._said = True, False
         #: Set once the control plane has said whose tokens count.
         self.given = asyncio.Event()
         #: Set once that is known, or known not to come for now.
@@ -211,13 +224,24 @@ class NodeMemory:
             self._keep()
         else:
             self.settled.set()
+        if self._follower is not None and self._follower.refusal is not None:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Keep nothing for a later start of a node that its control plane refuses."""
+        if self._kept is not None:
+            self._kept.discard()
 
     def _say(self, problem: str | None) -> None:
-        """Say once that the control plane is not followed, and once that it is again."""
-        if (problem is None) == self._is_followed:
+        """Say once that the control plane is not followed, or refuses the node; once that it is."""
+        refusal = None if self._follower is None else self._follower.refusal
+        said = problem is None, refusal is not None
+        if said == self._said:
             return
-        self._is_followed = problem is None
-        if problem is None:
+        self._said = said
+        if refusal is not None:
+            say(logger, logging.ERROR, refusal)
+        elif problem is None:
             say(logger, logging.INFO, "the control plane is followed again")
         else:
             words = "the control plane is not followed, and this node serves what it knows"

@@ -15,11 +15,13 @@ from bascule.auth.postgres_token_store import open_shared_tokens
 from bascule.auth.tokens import Note, Tokens
 from bascule.control.envelope import OuterKey
 from bascule.control.postgres_secret_store import open_shared_secrets
+from bascule.control.registry.postgres_assignments import PostgresAssignments
 from bascule.control.registry.postgres_duties import PostgresDuties
 from bascule.control.registry.postgres_reports import PostgresReports
 from bascule.control.registry.postgres_store import PostgresStore
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.secrets import Secrets
+from bascule.control.work.postgres_rows import PostgresRows
 from bascule.db.postgres import Postgres
 from bascule.model.snapshot import Snapshot
 
@@ -59,9 +61,16 @@ class PostgresBacking:
             refuse_lost_shared(self._data, postgres.where, head.store_id, empty=empty)
         reports = await PostgresReports(postgres).open()
         duties = await PostgresDuties(postgres, self.node).open()
-        async with open_registry(store, reports=reports, duties=duties) as service:
+        assignments = await PostgresAssignments(postgres).open()
+        async with open_registry(
+            store, reports=reports, duties=duties, assignments=assignments
+        ) as service:
             note_shared(self._settings, postgres.where, head.store_id)
             yield service
+
+    async def works(self) -> PostgresRows:
+        """Return the work for nodes that replicas share."""
+        return await PostgresRows(self.shared).open()
 
     def secrets(
         self, key: OuterKey | None, note: Note, records: Callable[[], Snapshot]

@@ -28,17 +28,22 @@ from bascule.audit.shared_tables import FORMS as LEDGER_FORMS
 from bascule.audit.shared_tables import SharedTables
 from bascule.auth.postgres_token_store import FORMS as TOKENS_FORMS
 from bascule.control.postgres_secret_store import FORMS as SECRETS_FORMS
+from bascule.control.registry.postgres_assignments import FORMS as ASSIGNMENTS_FORMS
 from bascule.control.registry.postgres_duties import FORMS as DUTIES_FORMS
 from bascule.control.registry.postgres_reports import FORMS as REPORTS_FORMS
 from bascule.control.registry.postgres_store import FORMS as REGISTRY_FORMS
+from bascule.control.work.postgres_rows import FORMS as WORKS_FORMS
 from bascule.db.postgres_outcome import FORMS as OUTCOMES_FORMS
 
 Values: TypeAlias = tuple[Any, ...]
-#: The parts of a database as they are brought forward, each with its forms.
+#: The parts of a database as they are brought forward, each with its forms. What nodes reported
+#: and what they were asked is not copied: it is said again, and nobody waits for it any more.
 FORMS: Mapping[str, tuple[str, ...]] = {
     "registry": REGISTRY_FORMS,
     "reports": REPORTS_FORMS,
+    "assignments": ASSIGNMENTS_FORMS,
     "duties": DUTIES_FORMS,
+    "works": WORKS_FORMS,
     "outcomes": OUTCOMES_FORMS,
     "tokens": TOKENS_FORMS,
     "secrets": SECRETS_FORMS,
@@ -77,7 +82,11 @@ def _plain(table: Table, name: str, *, identity: bool = False) -> Spelling:
 
 def _ordered(column: str) -> str:
     """Have texts in the order of their bytes, as SQLite has them."""
-    return f'{column} COLLATE "C"' if column in {"kind", "id", "key", "name", "body"} else column
+    return (
+        f'{column} COLLATE "C"'
+        if column in {"kind", "id", "key", "name", "body", "node"}
+        else column
+    )
 
 
 def _marks(count: int) -> str:

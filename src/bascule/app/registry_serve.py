@@ -1,7 +1,7 @@
 """``bascule registry serve``: the control plane alone, for nodes and people elsewhere.
 
 It holds no connection to a server and has no door through which a tool is called. What only a node
-can answer, its API answers with ``no_node``.
+can answer, it asks one that follows it; without any, its API answers with ``no_node``.
 """
 
 from __future__ import annotations
@@ -80,6 +80,6 @@ def registry_only(plane: ControlPlane) -> list[GuardedRoute]:
 
     return [
         *plane_routes(plane),
-        identity_route(position, served_parts(plane.stores)),
+        identity_route(position, served_parts(plane.stores), plane.node_url),
         *process_routes(plane, health),
     ]

@@ -6,7 +6,7 @@ import gc
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bascule.app.control_plane import ControlPlane
 from bascule.app.serving import Announce
@@ -15,6 +15,7 @@ from bascule.asgi.serve import CannotServe, Tls
 from bascule.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
+    from bascule.control.rpc.calls import Unary
     from bascule.control.rpc.port import RpcPort
 
 #: After how many objects the garbage collector looks through the new ones, and how many such looks
@@ -69,10 +70,26 @@ async def _port(server: ServerSettings, plane: ControlPlane) -> AsyncGenerator[R
     guard = RpcGuard(stores.tokens, SYSTEM_CLOCK, plane.turned_away)
     beside = server.port + 1 if server.port else 0
     number = beside if server.grpc_port is None else server.grpc_port
-    async with NodeRpc(stores.service, stores.tokens, SYSTEM_CLOCK) as nodes:
-        services = [RegistryRpc(stores.service).service(), nodes.service()]
+    async with NodeRpc(stores.service, stores.tokens, SYSTEM_CLOCK, stores.works) as nodes:
+        approvals = _node_approvals(plane)
+        services = [RegistryRpc(stores.service).service(), nodes.service(*approvals)]
         async with RpcPort(services, guard, server.host, number, tls=_tls(server)) as port:
             yield port
+
+
+def _node_approvals(plane: ControlPlane) -> tuple[Unary[Any], ...]:
+    """Return what nodes ask about approvals, where there are any."""
+    from bascule.control.rpc.askers import Askers  # noqa: PLC0415 - with protobuf
+    from bascule.control.rpc.node_approvals import NodeApprovals  # noqa: PLC0415 - with protobuf
+
+    stores = plane.stores
+    approvals = stores.approvals
+    if approvals is None:
+        return ()
+    askers = Askers(stores.tokens, stores.service.assignments, SYSTEM_CLOCK)
+    if approvals.living is None:
+        approvals.living = askers.living
+    return NodeApprovals(approvals, stores.service, askers, SYSTEM_CLOCK).methods()
 
 
 def _tls(server: ServerSettings) -> Tls | None:

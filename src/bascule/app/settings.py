@@ -21,6 +21,7 @@ from bascule.app.settings_tables import (
     GatewaySettings,
     LogSettings,
     NodeSection,
+    Origin,
     StoreSettings,
 )
 from bascule.audit.approval_settings import ApprovalSettings
@@ -70,6 +71,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     max_connections: Count = 512
     max_connections_without_token: Count = 64
     replica: ReplicaName | None = None
+    #: Where the admin page finds a node, or a proxy before several.
+    node_url: Origin | None = None
     #: Whether gRPC is served; a control plane alone serves it unless told otherwise.
     grpc: bool | None = None
     #: Without one: the port above that of HTTP.

@@ -58,14 +58,17 @@ class ChatSettings(Struct, frozen=True, kw_only=True):
         return replace(limits, always_json=self.tool_output == "always_json")
 
 
+ORIGIN_FORM = (
+    "an origin as a browser sends it: scheme://host[:port] in small letters, without a path, a "
+    "wildcard or the scheme's usual port"
+)
 #: As browsers write it: no capitals, no path, no port that the scheme has anyway.
 Origin = Annotated[
     str,
     Meta(
         pattern=r"^(?!http://[^/]*:80$)(?!https://[^/]*:443$)"
         r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[1-9][0-9]{0,4})?$",
-        description="an origin as a browser sends it: scheme://host[:port] in small letters, "
-        "without a path, a wildcard or the scheme's usual port",
+        description=ORIGIN_FORM,
     ),
 ]
 
@@ -89,6 +92,8 @@ class NodeSection(NodeLists, frozen=True, kw_only=True):
     start_seconds: Seconds = 600
     list_ttl_seconds: Seconds = 300
     list_failure_seconds: Seconds = 2
+    #: Whose admin pages may call tools and chat here, in a browser.
+    admin_origins: tuple[Origin, ...] = ()
     #: In seconds, for a node whose control plane is elsewhere.
     max_stale: Annotated[int, Meta(ge=1, le=31_536_000)] = 86_400
 

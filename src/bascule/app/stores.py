@@ -24,9 +24,11 @@ from bascule.audit.ledger import MemoryLedger
 from bascule.audit.log_lines import LoggedLedger
 from bascule.audit.parked_turns import LedgerTurns, MemoryTurns, ParkedTurns
 from bascule.auth.tokens import Tokens
+from bascule.clock import SYSTEM_CLOCK
 from bascule.control.envelope import OuterKey
 from bascule.control.registry.service import RegistryService
 from bascule.control.secrets import Secrets
+from bascule.control.work.channel import WorkChannel
 from bascule.model.task import TaskRecord
 
 if TYPE_CHECKING:
@@ -62,6 +64,8 @@ class Stores:
     node: str = NODE_NAME
     #: Turns that wait for approval; in memory at the chat door where there is none.
     parked: ParkedTurns | None = None
+    #: How nodes of other processes are asked.
+    works: WorkChannel | None = None
 
     def say_acts(self) -> None:
         """Have the log say what somebody does from now on; what a start does is in the ledger."""
@@ -92,6 +96,7 @@ async def open_stores(
         tokens.note = quiet.note
         service = await opened(backing.registry(tokens, new=new_registry))
         service.note = quiet.note
+        works = await opened(WorkChannel(await backing.works(), service, SYSTEM_CLOCK))
         if backing.shared is not None:
             demo = None  # it is for one who tries things out
         folder = None if demo is None else await asyncio.to_thread(demo.write, data)
@@ -121,6 +126,7 @@ async def open_stores(
             shared=backing.shared,
             node=backing.node,
             parked=parked_turns(settings, kept, secrets),
+            works=works,
         )
 
 

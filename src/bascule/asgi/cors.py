@@ -7,12 +7,12 @@ Who may is the guard's to say, and it puts the origin's name on the answer (``Gu
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 from starlette.types import Receive, Scope, Send
 
-from bascule.asgi.guard import OPEN, DirectRoute, ErrorAnswer, direct_route
+from bascule.asgi.guard import OPEN, DirectRoute, ErrorAnswer, GuardedRoute, direct_route
 from bascule.asgi.head import head_of
 
 #: For how long a browser need not ask again.
@@ -33,6 +33,29 @@ def preflight_route(
     """
     app = partial(_preflight, ", ".join(methods), _Names(headers))
     return direct_route(path, app, ["OPTIONS"], permission=OPEN, errors=errors).shared_with(origins)
+
+
+def shared_routes(
+    routes: Iterable[GuardedRoute], headers: Sequence[str], *, origins: Collection[str]
+) -> list[GuardedRoute]:
+    """Share routes with other origins; return them after what browsers ask before.
+
+    A route that answers ``OPTIONS`` itself is not shared. Without origins nothing changes.
+    """
+    given = list(routes)
+    if not origins:
+        return given
+    shared = [one for one in given if "OPTIONS" not in one.verbs]
+    methods: dict[str, set[str]] = {}
+    for one in shared:
+        one.shared_with(origins)
+        methods.setdefault(one.path, set()).update(one.verbs)
+    asked = {one.path: one.errors for one in shared}
+    first = [
+        preflight_route(path, sorted(methods[path]), headers, origins=origins, errors=errors)
+        for path, errors in asked.items()
+    ]
+    return [*first, *given]
 
 
 class _Names:

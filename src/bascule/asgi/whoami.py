@@ -19,8 +19,10 @@ from bascule.wire.api.addresses import IDENTITY
 from bascule.wire.api.tokens import Identity
 
 
-def identity_route(position: Callable[[], Position], serves: Sequence[str] = ()) -> GuardedRoute:
-    """Return the route, for everybody whose token is valid."""
+def identity_route(
+    position: Callable[[], Position], serves: Sequence[str] = (), node_url: str | None = None
+) -> GuardedRoute:
+    """Return the route, for everybody whose token is valid; ``node_url`` is where nodes are."""
 
     async def identity(request: Request) -> Response:
         """Say whose token this is, and where the registry stands."""
@@ -37,6 +39,7 @@ def identity_route(position: Callable[[], Position], serves: Sequence[str] = ())
             permissions=who.permissions,
             serves=tuple(serves),
             mark=at.mark,
+            node_url=node_url,
         )
         return json_response(shown)
 

@@ -217,7 +217,9 @@ class SqlRows:
         if asked is not None:
             self._add(approval, asked)
         else:
-            journal = self._journal if approval.state == "claimed" else None
+            # Whether a call of a node elsewhere still runs, no journal of here can tell.
+            here = approval.state == "claimed" and approval.node is None
+            journal = self._journal if here else None
             body = msgspec.json.encode(approval)
             self._statements.execute(
                 "UPDATE approvals SET state = ?, expires_at = ?, moved_at = ?, journal = ?, "

@@ -127,8 +127,13 @@ class Decision(Struct, frozen=True, kw_only=True):
     separation: Separation = "token"
 
 
-def ask(rows: Rows, request: ApprovalRequest, settings: ApprovalSettings) -> Approval | Denied:
-    """Return the question about a call: one that is there already, or a new one."""
+def ask(
+    rows: Rows, request: ApprovalRequest, settings: ApprovalSettings, node: str | None = None
+) -> Approval | Denied:
+    """Return the question about a call: one that is there already, or a new one.
+
+    ``node`` is the one of another process that asks.
+    """
     expire(rows)
     if request.approval_id is not None:
         return _again(rows, request)
@@ -152,6 +157,7 @@ def ask(rows: Rows, request: ApprovalRequest, settings: ApprovalSettings) -> App
         asked_at=rows.now,
         expires_at=rows.now + settings.decide_seconds,
         digest=shown_digest(request.call, shown),
+        node=node,
     )
     rows.put(approval, asked=shown)
     rows.write(_moved(approval, rows.now, request.caller or ""))
@@ -226,21 +232,34 @@ def decide(rows: Rows, id: str, decision: Decision, settings: ApprovalSettings) 
     return _step(rows, new, "approved" if approves else "denied", by, decision.reason)
 
 
-def claim(rows: Rows, id: str, call: ExactCall, intent: CallIntent) -> Approval:
+def claim(
+    rows: Rows, id: str, call: ExactCall, intent: CallIntent, node: str | None = None
+) -> Approval:
     """Claim an approval for the call as it is now, and write its intent beside that.
 
-    Raise ApprovalRefused when it cannot be; it may be void since then.
+    A ``node`` of another process may claim again for the very call that it claimed for: it has not
+    heard the answer, so that call has not left. Raise ApprovalRefused when it cannot be claimed; it
+    may be void since then.
     """
     expire(rows)
     found = rows.get(id)
     if found is None:
         raise unknown(id)
+    if node is not None and _is_unheard(found, call, intent, node):
+        return found
     found = _void_if_changed(rows, found, call)
     if found.state != "approved":
         raise ApprovalRefused(found.state, in_words(found), found)
-    claimed = _step(rows, replace(found, claimed_by=intent.request_id), "claimed", None, "")
+    taken = replace(found, claimed_by=intent.request_id, node=node)
+    claimed = _step(rows, taken, "claimed", None, "")
     rows.write(intent)
     return claimed
+
+
+def _is_unheard(found: Approval, call: ExactCall, intent: CallIntent, node: str) -> bool:
+    """Say whether an approval was claimed by this node for this very call already."""
+    same = (found.node, found.claimed_by) == (node, intent.request_id)
+    return found.state == "claimed" and same and not found.call.differences(call)
 
 
 def _void_if_changed(rows: Rows, found: Approval, call: ExactCall) -> Approval:
@@ -307,6 +326,7 @@ def _moved(
         by_person=None if decider is None else decider.person,
         reason=approval.reason,
         self_approved=approval.decided is not None and approval.decided.self_approved,
+        node=approval.node,
     )
 
 

@@ -226,22 +226,28 @@ class Approvals:
     # --- the bridge's side
 
     async def ask(
-        self, request: ApprovalRequest, wait: float | None, told: OnWaiting | None = None
+        self,
+        request: ApprovalRequest,
+        wait: float | None,
+        told: OnWaiting | None = None,
+        *,
+        node: str | None = None,
     ) -> Answer:
         """Return the answer to a question, or that there is none yet after so long.
 
         Whoever is cancelled meanwhile takes the question back, unless others have asked it too;
-        who names it by its id has asked it before, and is not another one.
+        who names it by its id has asked it before, and is not another one. ``node`` is the one
+        elsewhere that asks.
         Raise LedgerUnavailable, BudgetExceeded, or OutcomeUnknown where the approval that is asked
         for was used, and nothing more is known.
         """
-        approval = await self._asked(request)
+        approval = await self._asked(request, node)
         if isinstance(approval, Denied):
             return approval
         answer = self._answer(approval, request.call)
         if not isinstance(answer, Waiting):
             return answer
-        self._join(approval, request)
+        self._join(approval, request, node)
         if wait == 0:
             return answer
         if told is not None:
@@ -253,9 +259,9 @@ class Approvals:
             raise
         return self._answer(approval, request.call)
 
-    async def _asked(self, request: ApprovalRequest) -> Approval | Denied:
+    async def _asked(self, request: ApprovalRequest, node: str | None) -> Approval | Denied:
         asking = asyncio.ensure_future(
-            self._step(lambda rows: steps.ask(rows, request, self.settings))
+            self._step(lambda rows: steps.ask(rows, request, self.settings, node))
         )
         try:
             return await asyncio.shield(asking)
@@ -273,12 +279,14 @@ class Approvals:
                 self._join(approval, request)
                 self.leave(approval.id)
 
-    def _join(self, approval: Approval, request: ApprovalRequest) -> None:
+    def _join(self, approval: Approval, request: ApprovalRequest, node: str | None = None) -> None:
         """Count who has asked; one that came from elsewhere has somebody there."""
-        known = approval.id in self._interested
-        if not known and (request.approval_id or approval.request_id != request.request_id):
+        known, own = approval.id in self._interested, approval.request_id == request.request_id
+        if not known and (request.approval_id or not own):
             self._interested[approval.id] = 1
-        if request.approval_id is None:
+        # A node that has not heard the answer asks again, and is no second one.
+        again = known and own and node is not None
+        if request.approval_id is None and not again:
             self._interested[approval.id] += 1
 
     def _answer(self, approval: Approval, call: ExactCall) -> Answer:
@@ -303,16 +311,19 @@ class Approvals:
         self._withdrawing.add(task)
         task.add_done_callback(self._withdrawing.discard)
 
-    async def claim(self, approved: Approved, call: ExactCall, leaving: LeavingCall) -> bool:
+    async def claim(
+        self, approved: Approved, call: ExactCall, leaving: LeavingCall, *, node: str | None = None
+    ) -> bool:
         """Claim an approval for the call as it is now; say whether its intent is written, too.
 
-        Raise ApprovalRefused if it cannot be, LedgerUnavailable if that cannot be written.
+        ``node`` is the one elsewhere that claims: again, where it has not heard the answer. Raise
+        ApprovalRefused if it cannot be, LedgerUnavailable if that cannot be written.
         """
         if approved.approval_id is None:
             raise AssertionError("there is nothing to claim")
         self._store.refuse(leaving)
         id, intent = approved.approval_id, leaving.intent()
-        await self._step(lambda rows: steps.claim(rows, id, call, intent))
+        await self._step(lambda rows: steps.claim(rows, id, call, intent, node))
         return True
 
     # --- the people's side

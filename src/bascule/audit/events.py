@@ -248,11 +248,22 @@ class StoreAnnounced(Struct, frozen=True, kw_only=True, tag="store_announced", t
     succeeds: str
 
 
+class NodeAssigned(Struct, frozen=True, kw_only=True, tag="node_assigned", tag_field="event"):
+    """Somebody said what a node serves: tasks, and labels of servers; None is all."""
+
+    timestamp: float
+    by: str
+    node: str
+    tasks: tuple[str, ...] | None = None
+    labels: tuple[str, ...] | None = None
+
+
 class ApprovalMoved(Struct, frozen=True, kw_only=True, tag="approval", tag_field="event"):
     """An approval came into a state: asked for (``pending``), decided on, claimed, or at its end.
 
-    ``caller``, ``token_id`` and ``person`` are of whoever asked; ``by`` is who made the step, with
-    their token and person. Of the arguments there is the digest alone.
+    ``caller``, ``token_id`` and ``person`` are of whoever asked, and ``node`` is where, unless that
+    is the process itself; ``by`` is who made the step, with their token and person. Of the
+    arguments there is the digest alone.
     """
 
     timestamp: float
@@ -276,6 +287,7 @@ class ApprovalMoved(Struct, frozen=True, kw_only=True, tag="approval", tag_field
     by_person: str | None = None
     reason: str = ""
     self_approved: bool = False
+    node: str | None = None
 
 
 class LedgerCut(Struct, frozen=True, kw_only=True, tag="ledger_cut", tag_field="event"):
@@ -342,7 +354,7 @@ class EndedCall(Protocol):
 
 
 #: What somebody did, written before it is done.
-Act = TokenMade | TokenEnded | SecretChanged | PolicyLoosened | StoreAnnounced
+Act = TokenMade | TokenEnded | SecretChanged | PolicyLoosened | StoreAnnounced | NodeAssigned
 Event = (
     SessionOpened
     | SessionRefusal

@@ -22,6 +22,7 @@ from bascule.audit.events import (
     EndedCall,
     GuestEnded,
     LeavingCall,
+    NodeAssigned,
     PolicyLoosened,
     SecretChanged,
     SessionOpened,
@@ -33,6 +34,7 @@ from bascule.audit.events import (
 )
 from bascule.audit.ledger import Ledger
 from bascule.model.approval import Approval
+from bascule.model.assignment import Assignment
 from bascule.model.code import CallStatus
 from bascule.model.json import JsonValue
 
@@ -172,6 +174,8 @@ def _deed(act: Act) -> str:
             return f"{act.kind} {act.id} allows more"
         case StoreAnnounced():
             return f"this registry replaces store {act.succeeds}"
+        case NodeAssigned():
+            return f"node {act.node} is assigned {Assignment(tasks=act.tasks, labels=act.labels)}"
 
 
 def _level(status: CallStatus) -> int:

@@ -7,7 +7,7 @@ Prometheus' client is imported when somebody looks. Names, labels and bounds: do
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
@@ -172,6 +172,9 @@ class Metrics:
         self.degraded: tuple[str, ...] = ()
         #: The revision that the process serves, looked at likewise.
         self.revision: int | None = None
+        #: Counts a control plane's nodes by state, and what it counted when figures were asked for.
+        self.count_nodes: Callable[[], Mapping[str, int]] = dict
+        self.nodes: Mapping[str, int] = {}
         #: The gateway whose state is shown, if there is one.
         self.gateway: GatewayState | None = None
         self._servers: dict[str, ServerStats] = {}
@@ -308,7 +311,9 @@ class Metrics:
             ("state",),
             {(state,): n for state, n in tuple(self._approvals.items())},
         )
-        yield _degraded_family(self.degraded)
+        text = "1 for each reason why the process is degraded."
+        yield _gauge("mcp_degraded", text, "reason", dict.fromkeys(self.degraded, 1))
+        yield _gauge("mcp_nodes", "Nodes that the process knows, by state.", "state", self.nodes)
         yield from () if self.revision is None else [_revision_family(self.revision)]
         yield from _chat_families(self._chat)
         yield from () if self.ledger is None else _ledger_families(self.ledger)
@@ -438,13 +443,12 @@ def _counter(
     return family
 
 
-def _degraded_family(reasons: Iterable[str]) -> Metric:
+def _gauge(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
     from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415 -- as above
 
-    text = "1 for each reason why the process is degraded."
-    family = GaugeMetricFamily("mcp_degraded", text, labels=("reason",))
-    for reason in reasons:
-        family.add_metric((reason,), 1)
+    family = GaugeMetricFamily(name, text, labels=(label,))
+    for key, value in values.items():
+        family.add_metric((key,), value)
     return family
 
 

@@ -10,7 +10,14 @@ import hmac
 from typing import Literal
 
 KeyLabel = Literal[
-    "token-digest", "token-row", "mcp-session", "cursor", "journal", "wasm-cache", "fingerprint"
+    "token-digest",
+    "token-row",
+    "mcp-session",
+    "cursor",
+    "journal",
+    "wasm-cache",
+    "fingerprint",
+    "parked-turns",
 ]
 
 _SIZE = hashlib.sha256().digest_size

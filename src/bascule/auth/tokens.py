@@ -51,8 +51,9 @@ logger = logging.getLogger("bascule.tokens")
 PREFIX = "bsc_"
 _RANDOM_BYTES = 32
 _TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
-#: How many tokens are remembered with whose they are.
-MAX_KNOWN = 1024
+#: How many tokens are remembered with whose they are: those of ten thousand nodes, who are all
+#: asked about with every bookmark, and of their clients.
+MAX_KNOWN = 16_384
 #: The setup token is one of a kind, so that whoever ends it need not know it.
 SETUP_ID = "tok-setup"
 #: In whose name the process itself acts.

@@ -98,7 +98,8 @@ def _decider(decided: DecisionShown) -> str:
 
 
 def _asker(one: ApprovalShown) -> str:
-    return shown(" via ".join(filter(None, (one.person, one.caller))) or "-")
+    who = " via ".join(filter(None, (one.person, one.caller))) or "-"
+    return shown(who if one.node is None else f"{who} at {one.node}")
 
 
 def _what(one: ApprovalShown) -> str:

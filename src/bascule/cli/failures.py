@@ -23,7 +23,7 @@ _OF_A_TOKEN = ("unauthenticated", "forbidden")
 _HINTS = {
     "unauthenticated": f"give another: --token, or {TOKEN_VARIABLE}",
     "already_exists": "change some fields of it with set, or replace it with apply",
-    "no_node": "this needs a node; start one with bascule up",
+    "no_node": "this needs a node; start one with bascule up or bascule node serve",
 }
 
 

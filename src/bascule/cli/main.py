@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, str] = {
     "up": "serve the registry, its API and a node in one process",
     "registry": "serve a registry without a node; copy, back up and restore one",
     "node": "serve tools for a control plane elsewhere; how such a node stands",
+    "nodes": "the nodes of a running registry, and what each of them serves",
     "servers": "the servers of a running registry, and its history",
     "tasks": "the tasks of a running registry",
     "profiles": "the profiles of a running registry",

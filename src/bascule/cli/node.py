@@ -11,12 +11,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from bascule.app.hardening import harden
 from bascule.app.settings import Settings
+from bascule.app.settings_tables import ORIGIN_FORM, Origin
 from bascule.asgi.serve import CannotServe
-from bascule.cli.command import ALLOW_EGRESS, run_async, show, shown
+from bascule.cli.command import run_async, show, shown
 from bascule.cli.configuration import CONFIG, DATA_DIR, address, read_settings
 from bascule.cli.endpoint import Endpoint, owner_headers, proven_url
 from bascule.cli.parser import (
@@ -40,6 +42,7 @@ from bascule.cli.serving import (
 )
 from bascule.cli.table import render_table
 from bascule.errors import BasculeError, InvalidRecord
+from bascule.model.assignment import ALL
 from bascule.model.json import JsonObject
 from bascule.wire.api.addresses import GATEWAY, NODE, NODE_ACCEPT
 from bascule.wire.api.nodes import NodeStanding
@@ -53,16 +56,17 @@ _USUAL: JsonObject = {"data_dir": "~/.local/share/bascule-node", "server.port": 
 _SERVE_EPILOG = """\
 The node has the doors of bascule up: tools, MCP clients, chat and guests. What it serves is written
 at the control plane; it needs a token of role node from there, in BASCULE_TOKEN or a file. Records
-may read and start nothing of this machine unless it is allowed here or in [node] of the settings;
-what is refused says what to add. The node keeps what it knows in its data directory, and goes on
-with that when the control plane is away, also from its start on.
+may read and start nothing of this machine, and reach nothing from it, unless it is allowed here or
+in [node] of the settings; what is refused says what to add. The node keeps what it knows in its
+data directory, and goes on with that when the control plane is away, also from its start on.
 
   bascule tokens create --role node --name east    # at the control plane
   bascule node serve --registry 127.0.0.1:7071 --allow-executable 'uvx mcp-server-time'
   bascule node serve --registry registry.example:7071 --ca ca.pem --token-file token
 
 With --json each announcement is one line of JSON: {"event": "serving", "url", "mcp_url", "node",
-"registry", "revision", "state", "reason"}, {"event": "ended"}; a start that fails prints {"error"}.
+"registry", "revision", "state", "reason", "assigned"}, {"event": "ended"}; a start that fails
+prints {"error"}.
 """
 _STATUS_EPILOG = """\
 It asks the process that serves the data directory, as its owner, and needs no token.
@@ -93,13 +97,16 @@ def fill(group: Parser) -> None:
         option("--token-file", "FILE", f"a file with the node's token; or {TOKEN_VARIABLE}"),
         option("--name", "NAME", "refuse to start as another node than this"),
         option("--ca", "FILE", "reach the control plane with TLS, trusting this file (PEM)"),
+        option("--certificate", "FILE", "the node's own certificate for that (PEM)"),
+        option("--key", "FILE", "the key of that, where the file does not have it (PEM)"),
         switch("--insecure-registry", "reach a control plane elsewhere without TLS"),
         option("--wait", "SECONDS", "how long a first start waits for it (30)", type=float),
         *(DATA_DIR, CONFIG, *address(_PORT), ENVIRONMENT),
         many("--allow-variable", "NAME", "a variable that records may read; may be repeated"),
         many("--allow-executable", "LINE", "what records may start; may be repeated"),
         many("--allow-file", "PATH", "a file that records may read; may be repeated"),
-        ALLOW_EGRESS,
+        many("--allow-egress", "HOST", "what records may reach; * is all that is public"),
+        many("--admin-origin", "ORIGIN", "an admin page that may call tools here; repeatable"),
         *LOGGING,
         JSON_LINES,
         epilog=_SERVE_EPILOG,
@@ -133,10 +140,7 @@ def serve(arguments: argparse.Namespace) -> int:
 
 
 def _allowed(settings: Settings, arguments: argparse.Namespace) -> Settings:
-    """Return settings with what the command line allows besides the file and the environment.
-
-    A list that nobody gave is empty: these are records of others.
-    """
+    """Return settings with what the command line allows besides the file and the environment."""
     node = settings.node
     more = replace(
         node,
@@ -144,8 +148,17 @@ def _allowed(settings: Settings, arguments: argparse.Namespace) -> Settings:
         executables=(*(node.executables or ()), *arguments.allow_executable),
         files=(*(node.files or ()), *arguments.allow_file),
         egress=(*node.egress, *arguments.allow_egress),
+        admin_origins=(*node.admin_origins, *_origins(arguments)),
     )
     return replace(settings, node=more)
+
+
+def _origins(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """Return the origins of the command line; raise InvalidRecord."""
+    try:
+        return msgspec.convert(arguments.admin_origin, tuple[Origin, ...])
+    except msgspec.ValidationError:
+        raise InvalidRecord([f"--admin-origin: must be {ORIGIN_FORM}"]) from None
 
 
 def _order(arguments: argparse.Namespace) -> NodeOrder:
@@ -156,17 +169,30 @@ def _order(arguments: argparse.Namespace) -> NodeOrder:
     from bascule.app.node_serve import NodeOrder  # noqa: PLC0415 - with grpc
     from bascule.client.rpc import RpcAccess  # noqa: PLC0415 - with grpc
 
-    ca = None if arguments.ca is None else Path(arguments.ca)
     insecure: bool = arguments.insecure_registry
     file: str | None = arguments.token_file
+    certificate, key = _path(arguments.certificate), _path(arguments.key)
+    if key is not None and certificate is None:
+        raise InvalidRecord(["--key: is of no use without --certificate"])
+    own = [Path(one).absolute() for one in (file, certificate, key) if one is not None]
     order = NodeOrder(
         registry=_address(arguments.registry),
-        access=RpcAccess(token=_token(file), ca=ca, insecure=insecure),
+        access=RpcAccess(
+            token=_token(file),
+            ca=_path(arguments.ca),
+            certificate=certificate,
+            key=key,
+            insecure=insecure,
+        ),
         name=arguments.name,
-        private=() if file is None else (str(Path(file).absolute()),),
+        private=tuple(map(str, own)),
     )
     wait: float | None = arguments.wait
     return order if wait is None else replace(order, wait_seconds=wait)
+
+
+def _path(given: str | None) -> Path | None:
+    return None if given is None else Path(given)
 
 
 def _address(given: str) -> str:
@@ -205,7 +231,17 @@ def _say(url: str, standing: NodeStanding) -> None:
     """Tell a person where the node serves, and how it stands."""
     print(f"Bascule serves at {url}")
     print(f"MCP clients connect to {url}{GATEWAY}")
-    print(shown(_followed(standing)), flush=True)
+    print(shown(_followed(standing)))
+    print(shown(_served(standing)), flush=True)
+
+
+def _served(standing: NodeStanding) -> str:
+    if standing.assigned != str(ALL):
+        return f"It serves what it is assigned: {standing.assigned}"
+    return (
+        "It is assigned everything; to give it less, at the control plane: bascule nodes assign "
+        f"{standing.node} --task ID"
+    )
 
 
 def _followed(standing: NodeStanding) -> str:
@@ -229,6 +265,7 @@ def _say_as_json(url: str, standing: NodeStanding) -> None:
             "revision": standing.revision,
             "state": standing.state,
             "reason": standing.reason,
+            "assigned": standing.assigned,
         }
     )
 
@@ -260,6 +297,7 @@ def _shown(arguments: argparse.Namespace, found: NodeStanding) -> int:
         f"node {found.node}, of the control plane at {found.registry}",
         f"revision {found.revision} of store {found.store_id}",
         f"{found.state}, confirmed at {found.confirmed_at}",
+        f"assigned: {found.assigned}",
         *([] if found.reason is None else [f"reason: {found.reason}"]),
     ]
     rows = [

@@ -83,6 +83,7 @@ _REMOTE = sorted(spelling for spelling in TRANSPORT_SPELLINGS if spelling != "st
 _TEST_EXAMPLES = """\
   bascule servers test notes                    # each step, its time, and why one failed
   bascule servers test notes --timeout 300      # a first start that downloads a lot
+  bascule servers test notes --node east        # by this node, of several that follow
 """
 _ADD_EXAMPLES = """\
   bascule servers add time --allow 'get_*' -- uvx mcp-server-time
@@ -121,10 +122,11 @@ def fill(group: Parser) -> None:
         type=float,
         default=TRIAL_SECONDS,
     )
-    trial = "make the node connect to a server and list its tools"
-    verb(actions, "test", trial, test, _SERVER, patience, examples=_TEST_EXAMPLES)
+    node = option("--node", "NAME", "ask this node; otherwise one that can answer")
+    trial = "make a node connect to a server and list its tools"
+    verb(actions, "test", trial, test, _SERVER, node, patience, examples=_TEST_EXAMPLES)
     preview = "list the tools of a server, and which are allowed"
-    verb(actions, "tools", preview, tools, _SERVER, patience)
+    verb(actions, "tools", preview, tools, _SERVER, node, patience)
     add_import_verb(actions)
     add_allowing_verbs(actions)
     add_clean(actions)
@@ -290,7 +292,10 @@ SERVERS = Noun(
 def test(arguments: argparse.Namespace) -> int:
     """Have a node try a server; exit 1 when it is not well."""
     seconds: float = arguments.timeout
-    trial = ask(arguments, lambda registry: tried(registry, arguments.id, seconds), "operator")
+    node: str | None = arguments.node
+    trial = ask(
+        arguments, lambda registry: tried(registry, arguments.id, seconds, node=node), "operator"
+    )
     plain = {"server_id": arguments.id, **to_builtins(trial)}
     if not trial.ok:
         message = f"failed after {trial.duration_ms:.0f} ms: {shown(str(trial.error))}"
@@ -314,8 +319,11 @@ def _steps(trial: Trial) -> list[str]:
 def tools(arguments: argparse.Namespace) -> int:
     """Print a server's tools after the filter, with what decided."""
     seconds: float = arguments.timeout
+    node: str | None = arguments.node
     found = ask(
-        arguments, lambda registry: registry.tools(arguments.id, seconds=seconds), "operator"
+        arguments,
+        lambda registry: registry.tools(arguments.id, node=node, seconds=seconds),
+        "operator",
     )
     rows = [
         [shown(tool.tool), verdict(tool.allowed), *map(shown, (tool.name, tool.layer, tool.reason))]
@@ -387,14 +395,16 @@ def _touched(imported: Imported) -> list[str]:
 _LOOK_SECONDS = 0.5
 
 
-async def tried(registry: RegistryClient, server_id: str, seconds: float) -> Trial:
+async def tried(
+    registry: RegistryClient, server_id: str, seconds: float, *, node: str | None = None
+) -> Trial:
     """Have a node try a server; one that takes longer is a failure that says what it is doing."""
     line = StatusLine()
     began = SYSTEM_CLOCK.monotonic()
     async with line.waiting(f"testing {server_id}"):
         following = asyncio.create_task(_follow(registry, server_id, line, SYSTEM_CLOCK))
         try:
-            return await registry.test(server_id, seconds=seconds)
+            return await registry.test(server_id, node=node, seconds=seconds)
         except TooLate as error:
             doing = await _doing(registry, server_id)
             took = (SYSTEM_CLOCK.monotonic() - began) * 1000

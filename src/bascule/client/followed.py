@@ -7,16 +7,18 @@ anything, so what is gathered is bounded.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bascule.client.http import Unreachable
 from bascule.client.snapshots import read_record
 from bascule.errors import InvalidRecord
 from bascule.model.kinds import KINDS, Kind, Record, record_key
 from bascule.model.role import TokenRole
+from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Position, Snapshot, SnapshotChange
 from bascule.wire.pb import node_pb2 as pb
 from bascule.wire.protobuf import record_plain, struct_of
@@ -81,7 +83,21 @@ class Bookmark(Struct, frozen=True):
     position: Position
 
 
-Said: TypeAlias = Welcome | Snapshot | SnapshotChange | ClientTokens | Bookmark
+class WorkOrder(Struct, frozen=True, kw_only=True):
+    """Something to do once, within ``seconds``, and to answer; or to leave (``cancel``).
+
+    ``problem`` says why it cannot be done: a registry may be newer than its node.
+    """
+
+    id: str
+    seconds: float = 0.0
+    job: Literal["test", "try_out", "preview", "cancel"] | None = None
+    server_id: str = ""
+    record: ServerRecord | None = None
+    problem: str = ""
+
+
+Said: TypeAlias = Welcome | Snapshot | SnapshotChange | ClientTokens | Bookmark | WorkOrder
 S = TypeVar("S", bound=Said | None)
 
 
@@ -108,18 +124,14 @@ class FollowReader:
             raise Unreachable(f"{self._place}: a message that cannot be read") from None
         self._count(1, len(data))
         match message.WhichOneof("said"):
-            case "welcome":
-                return self._whole(_welcome(message.welcome))
             case "snapshot":
                 return self._snapshot(message.snapshot)
             case "change":
                 return self._change(message.change)
             case "tokens":
                 return self._client_tokens(message.tokens)
-            case "bookmark":
-                return self._whole(Bookmark(_position(message.bookmark)))
-            case _:
-                return self._whole(None)
+            case kind:
+                return self._whole(_one_message(message, kind))
 
     def _snapshot(self, part: pb.SnapshotPart) -> Snapshot | None:
         self._gather(part.records)
@@ -127,7 +139,7 @@ class FollowReader:
             return None
         at = _position(part.position)
         change = SnapshotChange(at.store_id, at.revision, self._records, at.mark)
-        empty = Snapshot(store_id=at.store_id, predecessor=part.predecessor)
+        empty = Snapshot(store_id=at.store_id, predecessor=part.predecessor, part=part.part)
         return self._whole(empty.after(change))
 
     def _change(self, part: pb.Change) -> SnapshotChange | None:
@@ -135,7 +147,15 @@ class FollowReader:
         if part.partial:
             return None
         at = _position(part.position)
-        return self._whole(SnapshotChange(at.store_id, at.revision, self._records, at.mark))
+        change = SnapshotChange(
+            at.store_id,
+            at.revision,
+            self._records,
+            at.mark,
+            since=part.since if part.HasField("since") else at.revision - 1,
+            part=part.part if part.HasField("part") else None,
+        )
+        return self._whole(change)
 
     def _gather(self, upserts: Iterable[pb.Record], deletes: Iterable[pb.RecordKey] = ()) -> None:
         for one in upserts:
@@ -185,6 +205,19 @@ class FollowReader:
         return said
 
 
+def _one_message(message: pb.FollowResponse, kind: str | None) -> Said | None:
+    """Return what is never said in parts; None for what is of a newer kind."""
+    match kind:
+        case "welcome":
+            return _welcome(message.welcome)
+        case "work":
+            return _order(message.work)
+        case "bookmark":
+            return Bookmark(_position(message.bookmark))
+        case _:
+            return None
+
+
 def _welcome(said: pb.Welcome) -> Welcome:
     assigned = said.assignment
     return Welcome(
@@ -194,6 +227,33 @@ def _welcome(said: pb.Welcome) -> Welcome:
         tuple(assigned.tasks.values) if assigned.HasField("tasks") else None,
         tuple(assigned.labels.values) if assigned.HasField("labels") else None,
     )
+
+
+def _order(said: pb.Work) -> WorkOrder:
+    """Return what is to be done; a job of a newer kind is one that cannot be."""
+    id, seconds = said.id, said.timeout_ms / 1000
+    match said.WhichOneof("job"):
+        case "test":
+            return WorkOrder(id=id, seconds=seconds, job="test", server_id=said.test.server_id)
+        case "preview":
+            return WorkOrder(
+                id=id, seconds=seconds, job="preview", server_id=said.preview.server_id
+            )
+        case "try_out":
+            return _draft(said)
+        case "cancel":
+            return WorkOrder(id=id, job="cancel")
+        case _:
+            return WorkOrder(id=id, seconds=seconds, problem="this node does not know how")
+
+
+def _draft(said: pb.Work) -> WorkOrder:
+    order = WorkOrder(id=said.id, seconds=said.timeout_ms / 1000, job="try_out")
+    try:
+        record = read_record("server", record_plain(said.try_out.server, lenient=True))
+    except InvalidRecord as error:
+        return replace(order, job=None, problem=f"the record cannot be read: {error}")
+    return replace(order, record=record if isinstance(record, ServerRecord) else None)
 
 
 def _position(said: pb.Position) -> Position:

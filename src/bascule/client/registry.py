@@ -18,7 +18,7 @@ from bascule.client.snapshots import RegistrySnapshots
 from bascule.model.json import JsonObject, JsonValue
 from bascule.model.kinds import COLLECTIONS, Kind
 from bascule.model.snapshot import Snapshot
-from bascule.wire.api.addresses import ADMIN, RESCAN, SECRETS, WATCH
+from bascule.wire.api.addresses import ADMIN, NODES, RESCAN, SECRETS, WATCH
 from bascule.wire.api.errors import Error
 from bascule.wire.api.history import (
     Announced,
@@ -30,6 +30,8 @@ from bascule.wire.api.history import (
     RolledBack,
 )
 from bascule.wire.api.imports import Imported, ImportMode, Rescanned
+from bascule.wire.api.nodes import NewAssignment
+from bascule.wire.api.overview import NodeDetail, NodeList, NodeShown
 from bascule.wire.api.proposals import ProposalList, ProposalRefused, ProposalShown
 from bascule.wire.api.records import (
     LISTS,
@@ -201,24 +203,44 @@ class RegistryClient:
         body = to_builtins(Announcement(succeeds=succeeds))
         return await self._api.ask(Announced, "POST", f"{ADMIN}/announce", body=body)
 
+    # --- nodes
+
+    async def nodes(self) -> tuple[NodeShown, ...]:
+        """Return the nodes, with what each is assigned."""
+        return (await self._api.ask(NodeList, "GET", NODES)).nodes
+
+    async def node(self, name: str) -> NodeDetail:
+        """Return one node, with what it serves."""
+        return await self._api.ask(NodeDetail, "GET", f"{NODES}/{quote(name, safe='')}")
+
+    async def assign(self, name: str, assignment: NewAssignment) -> NodeDetail:
+        """Say what a node serves from now on."""
+        path, body = f"{NODES}/{quote(name, safe='')}/assignment", to_builtins(assignment)
+        return await self._api.ask(NodeDetail, "PUT", path, body=body)
+
     # --- servers and files
 
-    async def test(self, server_id: str, *, seconds: float = TRIAL_SECONDS) -> Trial:
-        """Have a node connect to a server and list its tools."""
-        path = f"{_one('server', server_id)}/test"
-        return await self._api.ask(Trial, "POST", path, seconds=seconds)
+    async def test(
+        self, server_id: str, *, node: str | None = None, seconds: float = TRIAL_SECONDS
+    ) -> Trial:
+        """Have a node connect to a server and list its tools: that of a name, or any that can."""
+        path, query = f"{_one('server', server_id)}/test", {"node": node}
+        return await self._api.ask(Trial, "POST", path, query=query, seconds=seconds)
 
-    async def test_draft(self, record: JsonObject, *, seconds: float = TRIAL_SECONDS) -> Trial:
+    async def test_draft(
+        self, record: JsonObject, *, node: str | None = None, seconds: float = TRIAL_SECONDS
+    ) -> Trial:
         """Have a node do the same with a record that is not written; nothing of it stays."""
-        path = f"{_many('server')}/test"
-        return await self._api.ask(Trial, "POST", path, body=record, seconds=seconds)
+        path, query = f"{_many('server')}/test", {"node": node}
+        return await self._api.ask(Trial, "POST", path, query=query, body=record, seconds=seconds)
 
     async def tools(
-        self, server_id: str, *, seconds: float = TRIAL_SECONDS
+        self, server_id: str, *, node: str | None = None, seconds: float = TRIAL_SECONDS
     ) -> tuple[ToolPreview, ...]:
         """Return every tool of a server with what is decided about it."""
-        path = f"{_one('server', server_id)}/tools"
-        return (await self._api.ask(ToolPreviews, "GET", path, seconds=seconds)).tools
+        path, query = f"{_one('server', server_id)}/tools", {"node": node}
+        found = await self._api.ask(ToolPreviews, "GET", path, query=query, seconds=seconds)
+        return found.tools
 
     async def rescan(self, *, dry_run: bool = False) -> Rescanned:
         """Have the files of records loaded now, or find out what that would change."""

@@ -34,9 +34,10 @@ from bascule.client.followed import (
     Said,
     TooMuch,
     Welcome,
+    WorkOrder,
 )
 from bascule.client.http import ApiError, Unreachable
-from bascule.client.snapshots import Report, refuse_parted, words_of
+from bascule.client.snapshots import Report, refuse_parted, shortened, words_of
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError
 from bascule.lifetime import Lifetime
@@ -74,6 +75,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 _ASK_ANEW = frozenset({"store_changed", "compacted", "future_revision"})
 #: Is given all client tokens, and keys by label.
 OnTokens: TypeAlias = Callable[[tuple[ClientToken, ...], Mapping[str, bytes]], object]
+OnWork: TypeAlias = Callable[[WorkOrder | None], object]
 
 
 class NeedsTls(BasculeError):
@@ -148,6 +150,10 @@ class RpcSource(Lifetime):
         self._stream: _Stream | None = None
         self._tokens: ClientTokens | None = None
         self._has_spoken = False
+        #: Is told what to do, of streams that are followed, and None when one ends.
+        self.on_work: OnWork | None = None
+        #: What the registry had the last time that it did not know where this node is.
+        self._replaced: Snapshot | None = None
         #: Who the node is to the registry that it follows; None before it ever did.
         self.welcome: Welcome | None = None
 
@@ -179,7 +185,7 @@ class RpcSource(Lifetime):
     async def _newest(self, known: Snapshot | None) -> Snapshot:
         stream = self._stream
         if known is not None and stream is not None and stream.is_at(known.position):
-            head = await self._head()
+            head, _ = await self._head()
             if await stream.reaches(head):
                 return known  # or what was said meanwhile
         if known is None or not known.store_id:
@@ -192,9 +198,20 @@ class RpcSource(Lifetime):
             if error.code not in _ASK_ANEW:
                 raise
             refusal = error.code
-        found = await self._begun(None)
+        found = await self._replacement()
         if refusal == "store_changed":
             refuse_parted(known.position, found.position)
+        return found
+
+    async def _replacement(self) -> Snapshot:
+        """Return all of a registry that does not know where this node is: once while it stays so.
+
+        It may be doubted, and asked for again and again by thousands.
+        """
+        had = self._replaced
+        if had is not None and await self._head() == (had.position, had.predecessor):
+            return had
+        self._replaced = found = await self._begun(None)
         return found
 
     async def watch(self, since: Snapshot) -> AsyncGenerator[SnapshotChange, None]:
@@ -203,16 +220,17 @@ class RpcSource(Lifetime):
             stream = self._stream
             if stream is None or stream.is_read or not stream.is_at(since.position):
                 stream = await self._open(since)
-            stream.is_read = True
+            stream.is_read, self._replaced = True, None
         return self._changes(stream)
 
-    async def _head(self) -> Position:
-        """Ask for the newest position."""
+    async def _head(self) -> tuple[Position, str]:
+        """Ask for the newest position, and for the store that this one replaced."""
         try:
-            found = registry_pb2.GetPlatformResponse.FromString(await self._ask(HEAD, b""))
+            answer = await self._ask(HEAD, b"", ANSWER_SECONDS)
+            found = registry_pb2.GetPlatformResponse.FromString(answer)
         except DecodeError:
             raise Unreachable(f"{self._target}: an answer that cannot be read") from None
-        return Position(found.store_id, found.revision, found.mark)
+        return Position(found.store_id, found.revision, found.mark), found.predecessor
 
     async def _begun(self, known: Snapshot | None) -> Snapshot:
         """Open a stream after a snapshot, or from the beginning; return where it leads to."""
@@ -233,6 +251,7 @@ class RpcSource(Lifetime):
         if known is not None:
             request.since_revision = known.revision
             request.store_id, request.mark = known.store_id, known.mark
+            request.part = known.part
         channel = self._access.channel(self._target)
         reader = FollowReader(self._target, self._bounds, self._tokens)
         stream = _Stream(channel, self._target, reader, self._clock)
@@ -257,10 +276,17 @@ class RpcSource(Lifetime):
                     elif isinstance(said, Bookmark):
                         at = said.position
                         yield SnapshotChange(at.store_id, at.revision, mark=at.mark)
+                    elif isinstance(said, WorkOrder):
+                        self._order(said)
                     else:
                         self._hand_on(stream)
         finally:
+            self._order(None)
             await self._give_up(stream)
+
+    def _order(self, order: WorkOrder | None) -> None:
+        if self.on_work is not None:
+            self.on_work(order)
 
     async def _give_up(self, stream: _Stream) -> None:
         if self._stream is stream:
@@ -282,7 +308,12 @@ class RpcSource(Lifetime):
         """Tell the registry how the node is."""
         words = map(words_of, report.servers[:MAX_SERVERS])
         servers = [struct_message(pb.ServerStatus, one) for one in words]
-        said = pb.ReportRequest(state=report.state, revision=report.revision, servers=servers)
+        said = pb.ReportRequest(
+            state=report.state,
+            reason=shortened(report.reason) or "",
+            revision=report.revision,
+            servers=servers,
+        )
         self._has_spoken = True  # also where only the answer is lost
         await self._say(said)
 
@@ -293,19 +324,26 @@ class RpcSource(Lifetime):
             self._has_spoken = False
 
     async def _say(self, said: pb.ReportRequest) -> None:
-        await self._ask(f"/{SERVICE}/Report", said.SerializeToString())
+        await self.ask("Report", said.SerializeToString())
 
-    async def _ask(self, method: str, request: bytes) -> bytes:
-        """Make a call with one answer: beside the stream, or alone where there is none."""
+    async def ask(self, method: str, request: bytes, seconds: float = ANSWER_SECONDS) -> bytes:
+        """Call a method of the service that has one answer.
+
+        Raise Unreachable where none comes within so many seconds, ApiError where it is refused.
+        """
+        return await self._ask(f"/{SERVICE}/{method}", request, seconds)
+
+    async def _ask(self, method: str, request: bytes, seconds: float) -> bytes:
+        """Make a call: beside the stream, or alone where there is none."""
         if self._stream is not None:
-            return await self._answer(self._stream.channel, method, request)
+            return await self._answer(self._stream.channel, method, request, seconds)
         async with self._access.channel(self._target) as channel:
-            return await self._answer(channel, method, request)
+            return await self._answer(channel, method, request, seconds)
 
-    async def _answer(self, channel: Any, method: str, request: bytes) -> bytes:
+    async def _answer(self, channel: Any, method: str, request: bytes, seconds: float) -> bytes:
         with _errors(self._target):
             call = channel.unary_unary(method)
-            return await call(request, metadata=self._metadata, timeout=ANSWER_SECONDS)
+            return await call(request, metadata=self._metadata, timeout=seconds)
 
     @property
     def _metadata(self) -> aio.Metadata:

@@ -53,6 +53,9 @@ class Report(Protocol):
     @property
     def servers(self) -> Sequence[ServerStatus]: ...
 
+    @property
+    def reason(self) -> str | None: ...
+
 
 class RegistrySnapshots:
     """A registry behind its REST API; made with a node's token, which sees literal values."""
@@ -103,7 +106,8 @@ class RegistrySnapshots:
         if self._node is None or self._is_deaf:
             return
         words = tuple(map(words_of, report.servers[:MAX_SERVERS]))
-        await self._say(NodeWords(self._node, report.state, report.revision, words))
+        reason = shortened(report.reason)
+        await self._say(NodeWords(self._node, report.state, report.revision, words, reason))
 
     async def leave(self) -> None:
         """Say goodbye, if the registry knows of this node."""
@@ -143,14 +147,19 @@ def refuse_parted(known: Position, found: Position) -> None:
 
 def words_of(status: ServerStatus) -> ServerWords:
     """Return a status as it is sent, its texts no longer than that."""
-    error, starting, sandbox = status.last_error, status.starting, status.sandbox
+    sandbox = status.sandbox
     shorter = replace(
         status,
-        last_error=None if error is None else error[:MAX_TEXT],
-        starting=None if starting is None else starting[:MAX_TEXT],
+        last_error=shortened(status.last_error),
+        starting=shortened(status.starting),
         sandbox=None if sandbox is None else replace(sandbox, why=sandbox.why[:MAX_TEXT]),
     )
     return convert(shorter, ServerWords, from_attributes=True)
+
+
+def shortened(text: str | None) -> str | None:
+    """Return a text as it is sent."""
+    return None if text is None else text[:MAX_TEXT]
 
 
 def _entries(said: WatchEvent) -> Records:

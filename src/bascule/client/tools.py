@@ -136,7 +136,7 @@ class ToolsClient:
             body = replace(
                 CallBody.of(wanted.name, wanted.arguments, limits),
                 approval_id=id,
-                approval_wait_ms=max(math.ceil((ends - clock()) * 1000), 0),
+                approval_wait_ms=wait_ms(ends - clock()),
             )
             outcome = await self._streamed(body, wanted.on_progress, told)
             early = clock() < ends - GRACE_SECONDS  # a server that does not wait is not asked on
@@ -217,6 +217,11 @@ class ToolsClient:
             yield
         except ValueError as error:
             raise Unreachable(f"{self._api.url}: an answer that cannot be read: {error}") from None
+
+
+def wait_ms(seconds: float) -> int:
+    """Return a wait as a request says it: a float that is a hair too long would be refused."""
+    return min(max(math.ceil(seconds * 1000), 0), MAX_WAIT_MS)
 
 
 def _once(told: OnWaiting | None) -> OnWaiting:

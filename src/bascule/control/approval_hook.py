@@ -254,6 +254,7 @@ def _question(approval: Approval, shown: Shown) -> HookQuestion:
         decide_at=f"/admin/api/approvals/{approval.id}/decision",
         arguments_json=Raw(shown.arguments),
         definition_json=Raw(shown.definition),
+        node=approval.node,
     )
 
 

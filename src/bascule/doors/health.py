@@ -24,13 +24,21 @@ from bascule.asgi.json import json_response
 from bascule.audit.metrics import Metrics
 from bascule.auth.identity import Principal
 from bascule.model.status import UNWELL
-from bascule.wire.api.health import NOT_FOLLOWING, STALE, UNWELL_SERVERS, Health, Ready
+from bascule.wire.api.health import (
+    NODE_REFUSED,
+    NOT_FOLLOWING,
+    STALE,
+    UNWELL_SERVERS,
+    Health,
+    Ready,
+)
 
 #: Troubles whose own words name nothing, and what anybody may read of the others.
 _NAMELESS = frozenset({UNWELL_SERVERS})
 _OPEN_WORDS: Mapping[str, str] = {
     NOT_FOLLOWING: "the node does not follow the registry; it serves what it knows",
     STALE: "the node has not heard from its control plane for too long, and calls nothing",
+    NODE_REFUSED: "the control plane refuses the node, which calls nothing any more",
     "registry_unwritable": "the registry cannot be written to",
     "ledger_unwritable": "the ledger cannot be written to, and calls that write do not leave",
     "ledger_behind": "the database of the ledger does not take what happens",
@@ -103,6 +111,7 @@ def health_routes(
         del request
         now = health()
         metrics.degraded, metrics.revision = tuple(now.reasons), now.revision
+        metrics.nodes = metrics.count_nodes()
         return Response(await asyncio.to_thread(metrics.render), media_type=_TEXT)
 
     return [

@@ -323,7 +323,7 @@ class HttpUpstream:
             if self._client is None:
                 options = HttpOptions(
                     connect_seconds=self.record.connect_timeout_ms / 1000,
-                    egress=EgressRules(self._rules.egress),
+                    egress=EgressRules.under(self._rules),
                     insecure=self.record.insecure,
                     tls=self._tls,
                     resolve=self._resolve,
@@ -336,7 +336,7 @@ class HttpUpstream:
         use = backend_use(self.record)
         reading = Reading(self._rules, self._environ, self._secrets, use)
         url = parse_url(reading.text(self.record.base_url, "base_url"), "base_url")
-        EgressRules(self._rules.egress).check_url(url, insecure=self.record.insecure)
+        EgressRules.under(self._rules).check_url(url, insecure=self.record.insecure)
         headers = await read_headers(self.record.headers, "headers", reading)
         if self.record.key_ref is not None:
             key = header_text(await reading.credential(self.record.key_ref, "key_ref"), "key_ref")

@@ -231,6 +231,8 @@ class Approval(Struct, frozen=True, kw_only=True):
     claimed_by: str | None = None
     #: Whether the hook knows of it, and leaves it to others.
     told: bool = False
+    #: The node of another process that asked, then the one that claimed; None for this process.
+    node: str | None = None
 
 
 class Shown(Struct, frozen=True):

@@ -56,6 +56,7 @@ Reason = Literal[
     "quarantined",
     "ledger_unavailable",
     "stale",
+    "node_refused",
 ]
 
 MEANING: dict[Reason, str] = {
@@ -99,6 +100,7 @@ MEANING: dict[Reason, str] = {
     "quarantined": "the tool's definition cannot be used",
     "ledger_unavailable": "what happens cannot be written down, so nothing is sent",
     "stale": "the node has not heard from its control plane for too long to decide anything",
+    "node_refused": "the control plane refuses the node, which decides nothing any more",
 }
 
 
@@ -176,3 +178,13 @@ def allow(server: str, tool: str | None) -> Decision:
 def deny(server: str, tool: str | None, layer: Layer, reason: Reason, rule: str = "") -> Decision:
     """Say no, and why."""
     return Decision(server, tool, False, layer, reason, rule)  # noqa: FBT003 - read with its name
+
+
+class Distrust(Struct, frozen=True):
+    """Why a node may decide nothing by what it knows, in words."""
+
+    reason: Literal["stale", "node_refused"]
+    words: str
+
+    def __str__(self) -> str:
+        return self.words

@@ -67,13 +67,17 @@ def read_position(text: str) -> Position | None:
 class SnapshotChange(Struct, frozen=True):
     """What one revision did: the records as it left them, None for those it deleted.
 
-    Without any records it says only that everything up to the revision has been said.
+    Without any records it says only that everything up to the revision has been said. Where its
+    reader has a part of the registry, it says which revision it follows, ``since``, for those
+    between did nothing to that part; and which ``part`` it leads to, where that is another.
     """
 
     store_id: str
     revision: int
     records: Records = {}
     mark: str = ""
+    since: int | None = None
+    part: str | None = None
 
     @property
     def position(self) -> Position:
@@ -82,12 +86,16 @@ class SnapshotChange(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """One consistent view of a registry. ``predecessor`` is the store that its own replaced."""
+    """One consistent view of a registry. ``predecessor`` is the store that its own replaced.
+
+    ``part`` is what the part of the registry is called that a node was given; empty is all of it.
+    """
 
     store_id: str = ""
     revision: int = 0
     mark: str = ""
     predecessor: str = ""
+    part: str = ""
     servers: Mapping[str, ServerRecord] = {}
     tasks: Mapping[str, TaskRecord] = {}
     profiles: Mapping[str, ProfileRecord] = {}
@@ -114,8 +122,14 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     def is_followed_by(self, change: SnapshotChange) -> bool:
         """Say whether a change is the next one, with nothing missing between."""
-        position = (change.store_id, change.revision)
-        return bool(change.records) and position == (self.store_id, self.revision + 1)
+        since = change.since
+        if since is None and change.records:
+            since = change.revision - 1
+        return (change.store_id, since) == (self.store_id, self.revision)
+
+    def is_at(self, other: Snapshot) -> bool:
+        """Say whether both are the same part of one registry, at one place in its history."""
+        return self.part == other.part and self.position.agrees(other.position)
 
     def is_beyond(self, other: Snapshot | SnapshotChange) -> bool:
         """Say whether it is further on in the same store."""
@@ -134,6 +148,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
             self,
             revision=change.revision,
             mark=change.mark,
+            part=self.part if change.part is None else change.part,
             platform=platform.get(PLATFORM, PlatformRecord()),
             **{f"{kind}s": dict(sorted(records.items())) for kind, records in kept.items()},
         )

@@ -386,7 +386,7 @@ def _token_url(auth: Auth, reading: Reading) -> Url:
     text = reading.text(auth.token_url or _missing("token_url"), "http.auth.token_url")
     url = parse_url(text, "http.auth.token_url")
     # A record may choose plain http for its calls, but not for the client's secret.
-    EgressRules(reading.rules.egress).check_url(url, insecure=False)
+    EgressRules.under(reading.rules).check_url(url, insecure=False)
     return url
 
 

@@ -1,6 +1,7 @@
 """Where the node may connect to: decided on the resolved address, and that address is used.
 
-A node reaches the public internet; anything else must be listed in ``NodeRules.egress``. What
+A node reaches the public internet; anything else must be listed in ``NodeRules.egress``, and at a
+node whose rules are closed that too. What
 ``ipaddress`` calls global is not enough: it lets metadata services and addresses through that
 carry a private one inside, so the table here is our own. ``http`` asks before each connection.
 """
@@ -23,6 +24,7 @@ from typing import Literal, TypeAlias
 from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.model.pattern import Pattern
 from bascule.outbound.references import permit
+from bascule.outbound.rules import NodeRules
 from bascule.outbound.url import Url
 
 Address: TypeAlias = IPv4Address | IPv6Address
@@ -106,13 +108,27 @@ def _carried(address: Address) -> IPv4Address | None:
 class EgressRules:
     """What may be reached, asked before each connection."""
 
-    def __init__(self, entries: Iterable[str] = ()) -> None:
+    def __init__(self, entries: Iterable[str] = (), *, closed: bool = False) -> None:
+        """Allow what is public besides the entries; ``closed``: the entries alone.
+
+        There ``*`` is all that is public.
+        """
         self._networks: list[IPv4Network | IPv6Network] = []
         self._names: list[Pattern] = []
+        self._public = not closed
+        self._closed = closed
         for entry in entries:
             self._add(entry.strip())
 
+    @classmethod
+    def under(cls, rules: NodeRules) -> EgressRules:
+        """Return what a node's rules leave."""
+        return cls(rules.egress, closed=rules.closed_to_others)
+
     def _add(self, entry: str) -> None:
+        if self._closed and entry == "*":
+            self._public = True
+            return
         try:
             self._networks.append(_network(entry))
         except ValueError:
@@ -127,11 +143,18 @@ class EgressRules:
         literal = _literal(host)
         if literal is not None:
             self.check(host, literal)
+        elif not self._networks and not _is_local_name(host):  # no address of its would be listed
+            self.check_name(host)
         if url.scheme == "http" and not insecure and not names_loopback(host):
             raise LaunchDenied(
                 f"{host} would be reached by plain http, which others can read and change; use "
                 "https, or set insecure = true in the record's [http] table"
             )
+
+    def check_name(self, host: str) -> None:
+        """Refuse a name whose addresses nobody here can tell, unless it is listed or public."""
+        if not self._public and not self._names_host(_plain(host)):
+            raise self._unlisted(host)
 
     def check_addresses(self, host: str, addresses: Iterable[str]) -> None:
         """Refuse a host if one of its addresses is refused: which is used must not be luck."""
@@ -146,8 +169,10 @@ class EgressRules:
         kind = classify(address)
         if _is_local_name(host) and kind != "loopback":
             raise LaunchDenied(f"{host} leads to {address}, which is another machine")
-        if kind is None or self._allows(_plain(host), address, kind):
+        if self._allows(_plain(host), address, kind):
             return
+        if kind is None:
+            raise self._unlisted(host)
         plain = str(_without_scope(address))
         via = "" if _literal_or_none(_plain(host)) == address else f", where {host} leads"
         article = "an" if kind == "unspecified" else "a"
@@ -156,10 +181,21 @@ class EgressRules:
             + permit("egress", plain, setting="egress")
         )
 
-    def _allows(self, host: str, address: Address, kind: AddressClass) -> bool:
-        if kind == "loopback" and names_loopback(host):
+    def _unlisted(self, host: str) -> LaunchDenied:
+        return LaunchDenied(
+            f"this node connects to what it lists and to nothing else, and {host} is not listed; "
+            + permit("egress", _plain(host), setting="egress")
+        )
+
+    def _names_host(self, host: str) -> bool:
+        return any(name.matches("node", host) for name in self._names)
+
+    def _allows(self, host: str, address: Address, kind: AddressClass | None) -> bool:
+        if kind is None and self._public:
             return True
-        if kind in _OPENED_BY_NAME and any(name.matches("node", host) for name in self._names):
+        if kind == "loopback" and names_loopback(host) and not self._closed:
+            return True
+        if (kind is None or kind in _OPENED_BY_NAME) and self._names_host(host):
             return True
         spellings = (address, _carried(address) or address)
         return any(spelling in network for network in self._networks for spelling in spellings)

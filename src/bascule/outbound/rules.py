@@ -81,9 +81,12 @@ class NodeRules(NodeLists, frozen=True, kw_only=True):
     """What is allowed on this machine: its operator's lists, and what no list can open.
 
     ``private`` are folders and files that records never read: the data directory, our own keys.
+    ``closed_to_others``: an absent list is an empty one, and nothing is reached but what ``egress``
+    lists: the records are those of others.
     """
 
     private: tuple[str, ...] = ()
+    closed_to_others: bool = False
 
     @staticmethod
     def is_own_variable(name: str) -> bool:
@@ -110,9 +113,8 @@ class NodeRules(NodeLists, frozen=True, kw_only=True):
 
     def _effective(self, entries: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """Return a list as it counts: one that is absent is empty as soon as another is set."""
-        if entries is None and any(getattr(self, name) is not None for name in _WHAT):
-            return ()
-        return entries
+        is_set = any(getattr(self, name) is not None for name in _WHAT)
+        return () if entries is None and (is_set or self.closed_to_others) else entries
 
 
 def covers_program(entry: str, program: str, name: str | None) -> bool:

@@ -107,12 +107,12 @@ def struct_of(cls: type[S], message: Message) -> S:
 def _completed(cls: type[Struct], plain: dict[str, Any]) -> dict[str, Any]:
     """Put None into plain values where a struct wants to be told that there is nothing."""
     for field in _fields(cls):
-        name, kind = field.encode_name, field.type
+        name, kinds = field.encode_name, get_args(field.type) or (field.type,)
         if name not in plain:
-            if field.required and NoneType in get_args(kind):
+            if field.required and NoneType in kinds:
                 plain[name] = None
-        elif isinstance(kind, type) and issubclass(kind, Struct):
-            _completed(kind, plain[name])
+        elif structs := [one for one in kinds if isinstance(one, type) and issubclass(one, Struct)]:
+            _completed(structs[0], plain[name])
     return plain
 
 

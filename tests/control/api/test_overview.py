@@ -171,6 +171,9 @@ async def test_nodes_are_listed_with_what_they_said_last(room: Observatory):
         "last_seen": "2027-01-15T08:00:00.000Z",
         "servers": {"connected": 1},
         "doubled_at": None,
+        "reason": None,
+        "tasks": None,
+        "labels": None,
     }
 
 

@@ -94,6 +94,15 @@ async def test_a_report_takes_the_place_of_the_one_before(reports: NodeReports):
     assert node == NodeReport(node="n2", revision=2, state="degraded", at=7.0)
 
 
+@pytest.mark.requirement("registry:node-reason")
+async def test_why_a_node_is_degraded_is_kept_until_it_is_not(reports: NodeReports):
+    for at, reason in enumerate(["the registry is another store", None, "it is away"], 1):
+        state = "ok" if reason is None else "degraded"
+        await reports.report(said("n1", status("a"), state=state, reason=reason, at=at))
+        node = (await reports.heard(0)).nodes["n1"]
+        assert node == NodeReport(node="n1", state=state, reason=reason, at=at)
+
+
 async def test_a_reader_hears_what_changed_and_nothing_else(reports: NodeReports):
     await reports.report(said("n1", status("a"), status("b"), status("c")))
     await reports.report(said("n2", status("a")))

@@ -142,6 +142,16 @@ def seen(standing: Standing) -> dict[str, tuple[str | None, float]]:
     return {one.node: (standing.silence_of(one), one.at - began) for one in standing.nodes()}
 
 
+@pytest.mark.requirement("registry:node-lost")
+async def test_nodes_are_counted_by_state(scene: Scene):
+    for node in ("one", "two"):
+        await scene.report(node)
+    await scene.here.note(["two"])
+    assert scene.here.states() == {"ok": 2}
+    scene.clock.jump(LOST_SECONDS + 1)
+    assert scene.here.states() == {"ok": 1, "lost": 1}
+
+
 async def test_whoever_listens_is_told_when_a_node_falls_silent(scene: Scene):
     told: list[int] = []
     scene.here.listen(lambda: told.append(1))

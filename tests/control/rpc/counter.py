@@ -11,14 +11,20 @@ import grpc
 from grpc import aio
 
 from bascule.asgi.serve import Tls
+from bascule.audit.approvals import Approvals
 from bascule.audit.events import AccessRefused
 from bascule.auth.tokens import Tokens
 from bascule.control.registry.service import RegistryService, Settings, open_registry
 from bascule.control.registry.store import Store
 from bascule.control.rpc import nodes
+from bascule.control.rpc.askers import Askers
+from bascule.control.rpc.calls import Unary
 from bascule.control.rpc.guard import RpcGuard
+from bascule.control.rpc.node_approvals import NodeApprovals
 from bascule.control.rpc.port import RpcPort
 from bascule.control.rpc.registry import NAME, RegistryRpc
+from bascule.control.work.channel import WorkChannel
+from bascule.control.work.rows import LocalRows
 from bascule.model.role import ROLES, Role
 from bascule.testing.clock import FakeClock
 from bascule.wire.pb import errors_pb2, node_pb2, registry_pb2
@@ -40,6 +46,7 @@ class RpcCounter:
         self.guard = RpcGuard(tokens, clock, self.turned_away.append)
         self.channel: aio.Channel | None = None
         self.nodes: nodes.NodeRpc
+        self.works: WorkChannel
         self._connections: list[aio.Channel] = []
         self._watched: list[Watched] = []
         self.port = 0
@@ -157,7 +164,11 @@ class Refusal:
 
 @asynccontextmanager
 async def open_counter(
-    store: Store | None = None, *, settings: Settings | None = None, tls: Tls | None = None
+    store: Store | None = None,
+    *,
+    settings: Settings | None = None,
+    tls: Tls | None = None,
+    approvals: Approvals | None = None,
 ) -> AsyncGenerator[RpcCounter, None]:
     clock = FakeClock()
     kept = store or MemoryStore(clock=clock)
@@ -167,10 +178,17 @@ async def open_counter(
             task = "t" if role == "client" else None
             counter.given[role] = (await counter.tokens.mint(role, role, task_id=task)).token
         try:
+            further: tuple[Unary[Any], ...] = ()
+            if approvals is not None:
+                askers = Askers(counter.tokens, service.assignments, clock)
+                further = NodeApprovals(approvals, service, askers, clock).methods()
             async with (
-                nodes.NodeRpc(service, counter.tokens, clock) as node_rpc,
+                WorkChannel(LocalRows(clock), service, clock) as counter.works,
+                nodes.NodeRpc(service, counter.tokens, clock, counter.works) as node_rpc,
                 RpcPort(
-                    [RegistryRpc(service).service(), node_rpc.service()], counter.guard, tls=tls
+                    [RegistryRpc(service).service(), node_rpc.service(*further)],
+                    counter.guard,
+                    tls=tls,
                 ) as port,
             ):
                 counter.nodes, counter.port = node_rpc, port.port

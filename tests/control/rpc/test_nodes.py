@@ -219,9 +219,13 @@ async def test_nodes_are_noted_while_they_follow_and_lost_soon_after(counter: Rp
 async def test_a_node_reports_under_the_name_of_its_token(counter: RpcCounter):
     await written(counter, "fs")
     servers = [{"server_id": "fs", "state": "connected", "tool_count": 3, "reconnects": 1}]
-    answer = await counter.ask("Report", "node", state="degraded", revision=1, servers=servers)
+    said = {"state": "degraded", "reason": "another store\x1b[31m", "revision": 1}
+    answer = await counter.ask("Report", "node", **said, servers=servers)
     assert answer.revision == 1
     [report] = counter.service.standing.nodes()
+    assert report.reason is not None
+    assert report.reason.startswith("another store")
+    assert "\x1b" not in report.reason
     assert (report.node, report.state, report.revision) == ("node", "degraded", 1)
     assert (report.servers[0].tool_count, report.servers[0].reconnects) == (3, 1)
     await counter.ask("Report", "node", state="ended")
@@ -236,6 +240,7 @@ async def test_a_report_is_judged_as_over_http(counter: RpcCounter):
         {"state": "ok", "servers": [one, one]},
         {"state": "ok", "servers": [{**one, "reconnects": -1}]},
         {"state": "ok", "servers": [one] * 2_001},
+        {"state": "degraded", "reason": "x" * 501},
     ]
     for fields in strange:
         refused = await counter.refusal("Report", "node", **fields)

@@ -44,7 +44,8 @@ TASKS: dict[str, Json] = {
     "reader": {"enabled": True, "default_server_ids": ["fs"], "tool_allowlist": ["fs/read"]},
     "open": {"enabled": True, "default_server_ids": ["fs", "git"], **ANYBODY},
 }
-LIMITS = Limits(connections=Caps(total=4096))
+# Client and server share a loop here: one busy second, and whoever waits to be read is a stranger.
+LIMITS = Limits(connections=Caps(total=4096, strangers=4096))
 _BOTH = "application/json, text/event-stream"
 
 

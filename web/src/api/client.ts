@@ -54,6 +54,10 @@ export type Door = {
 
 const JSON_TYPE = "application/json";
 const CONFIRM = "X-Bascule-Confirm";
+const NODE_AWAY = "The node does not answer, or does not let this page in: start it with --admin-origin.";
+/** How often a node elsewhere is asked again that has not heard of a new token yet, and how soon. */
+const UNHEARD_TRIES = 10;
+const UNHEARD_MS = 500;
 
 let door: Door = {
   token: () => null,
@@ -118,12 +122,14 @@ export async function asked(method: Method, address: string, loose: Loose = {}):
 export async function fetched(method: Method, address: string, loose: Loose = {}): Promise<Response> {
   let headers = headersOf(loose);
   for (let tries = 0; ; tries++) {
-    const token = loose.as === undefined ? door.token() : loose.as;
+    const token = loose.as !== undefined ? loose.as : isElsewhere(address) ? null : door.token();
     const response = await sent(method, address, loose, { ...headers, ...bearer(token) });
     if (response.ok || response.status === 304) return response;
     const refused = await refusalOf(response);
     if (refused.status === 401 && loose.as === undefined && tries < 3) {
       await door.renew(token);
+    } else if (refused.status === 401 && isElsewhere(address) && tries < UNHEARD_TRIES) {
+      await pause(UNHEARD_MS, loose.signal);
     } else if (refused.code === "confirmation_required" && tries < 3) {
       headers = { ...headers, [CONFIRM]: await door.confirm(refused.message, headers[CONFIRM]) };
     } else {
@@ -143,13 +149,29 @@ async function sent(
   if (signal) init.signal = signal;
   try {
     const response = await fetch(address, init);
-    door.reached(true);
+    if (!isElsewhere(address)) door.reached(true);
     return response;
   } catch (error) {
     if (wasCancelled(error)) throw error;
+    if (isElsewhere(address)) throw new Unreachable(NODE_AWAY);
     door.reached(false);
     throw new Unreachable();
   }
+}
+
+/** Whether an address is of another origin: that of a node, to which the page's own token never goes. */
+function isElsewhere(address: string): boolean {
+  return new URL(address, location.href).origin !== location.origin;
+}
+
+function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((done, failed) => {
+    const timer = setTimeout(done, ms);
+    signal?.addEventListener("abort", () => {
+      clearTimeout(timer);
+      failed(new DOMException("cancelled", "AbortError"));
+    });
+  });
 }
 
 function headersOf({ body, headers, ifMatch, ifNoneMatch }: Loose): Record<string, string> {

@@ -23,8 +23,8 @@ export class Refused extends Error {
 
 /** No answer came: the process is not there, or the network is not. */
 export class Unreachable extends Error {
-  constructor() {
-    super("Bascule does not answer. Nothing was changed by this page; it tries again by itself.");
+  constructor(message = "Bascule does not answer. Nothing was changed by this page; it tries again by itself.") {
+    super(message);
   }
 }
 

@@ -1,9 +1,9 @@
 // A conversation with a model that has the tools of a task, as any client would have it.
 
-import { addressOf } from "../api/client";
 import { Refused, wasCancelled } from "../api/errors";
 import { events } from "../api/stream";
 import { clientToken, forgetToken } from "../state/caller.svelte";
+import { session } from "../state/session.svelte";
 import { take } from "./chunks";
 import { Exchange } from "./exchange.svelte";
 
@@ -103,7 +103,7 @@ export class Chat {
     for (let tries = 0; ; tries++) {
       const as = await clientToken(one.task);
       try {
-        for await (const { data } of events("post", addressOf("/v1/chat/completions"), { body, signal, as })) {
+        for await (const { data } of events("post", session.atNode("/v1/chat/completions"), { body, signal, as })) {
           if (data === "[DONE]") return;
           take(data, one);
         }

@@ -4,13 +4,14 @@ import { asked } from "../api/client";
 import { Refused, Unreachable } from "../api/errors";
 import { clientToken } from "../state/caller.svelte";
 import { href } from "../state/route.svelte";
+import { session } from "../state/session.svelte";
 
 export const REHEARSAL = "rehearsal";
 
 /** The models, each by its shortest name. */
 export async function models(task: string, signal: AbortSignal): Promise<string[]> {
   const as = await clientToken(task);
-  const { data } = await asked("get", "/v1/models", { signal, as });
+  const { data } = await asked("get", session.atNode("/v1/models"), { signal, as });
   const names = (data as { data: Array<{ id: string }> }).data.map((one) => one.id);
   const all = new Set(names);
   return names.filter((name) => {

@@ -56,6 +56,11 @@ class Session {
     return this.identity?.permissions.includes(permission) ?? false;
   }
 
+  /** An address where tools and models are called: here, or at a node elsewhere. */
+  atNode(path: string): string {
+    return `${this.identity?.node_url ?? ""}${path}`;
+  }
+
   /** Whether the page is a person's own: a client's, which sees its task and nothing else. */
   get own(): boolean {
     return this.identity?.role === "client";

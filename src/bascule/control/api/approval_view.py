@@ -53,6 +53,7 @@ def shown(approval: Approval) -> ApprovalShown:
         decided=None if approval.decided is None else decision(approval.decided),
         reason=approval.reason,
         claimed_by=approval.claimed_by,
+        node=approval.node,
     )
 
 

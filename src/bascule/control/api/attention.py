@@ -16,7 +16,7 @@ from bascule.auth.tokens import SETUP_ID, Tokens
 from bascule.control.registry.service import RegistryService
 from bascule.errors import BasculeError
 from bascule.model.status import UNWELL, CombinedStatus
-from bascule.wire.api.overview import Attention, NodeShown
+from bascule.wire.api.overview import UNSEEN, Attention, NodeShown
 
 #: Of one kind, more than this are not listed or counted.
 MOST = 100
@@ -94,10 +94,11 @@ _SINCE = {"silent": "has not reported since", "lost": "is lost: its stream was l
 
 def _not_following(nodes: Iterable[NodeShown], revision: int) -> Iterator[Attention]:
     for node in nodes:
-        if node.state == "ok":
+        if node.state in {"ok", UNSEEN}:
             continue
         words = f"node {node.name} does not follow the registry: it serves revision "
         words += f"{node.revision}, the newest is {revision}"
+        words += "" if node.reason is None else f" ({node.reason})"
         if node.state in _SINCE:
             words = f"node {node.name} {_SINCE[node.state]} {node.last_seen}"
         yield Attention(

@@ -30,6 +30,7 @@ from bascule.clock import Clock, rfc3339
 from bascule.control.api import query
 from bascule.control.api.approval_feed import ApprovalFeed
 from bascule.control.api.approval_view import shown
+from bascule.control.api.nodes import refuse_part
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Change
 from bascule.errors import BasculeError
@@ -169,7 +170,9 @@ class Live:
     async def _watch(self, request: Request) -> Response:
         """Stream what happens, each event to those who may read it."""
         only_parameters(request)
-        rights = rights_of(query.principal(request))
+        asking = query.principal(request)
+        refuse_part(self._service, asking)
+        rights = rights_of(asking)
         return sse.EventStream(self._read(rights, request.scope[STILL]), self._clock)
 
     async def _read(self, rights: Rights, still: Still) -> AsyncGenerator[sse.Event | bytes, None]:

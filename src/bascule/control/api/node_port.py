@@ -1,12 +1,12 @@
 """What the registry's API asks of a node: to try a server, and to show what it would offer.
 
-The control plane holds no connection, so it only says what it needs. Without a node, ``needed``
-answers ``no_node``.
+The control plane holds no connection, so it only says what it needs. Who is asked is the node of
+this process, if it has one, or one of those that follow it from elsewhere (``AnyNode``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol, TypeAlias
 
 from bascule.asgi.errors import Refused
@@ -35,8 +35,38 @@ class NodeFace(Protocol):
         ...
 
 
-def needed(node: NodeFace | None) -> NodeFace:
-    """Return the node, or refuse what cannot be answered without one."""
-    if node is None:
-        raise Refused("no_node", "this process runs no node, so it cannot reach MCP servers")
-    return node
+class FarNodes(Protocol):
+    """The nodes of other processes."""
+
+    def any(self, server_id: str | None = None, /) -> NodeFace:
+        """Return one that lives, and serves a server if one does; raise Refused."""
+        ...
+
+    def named(self, name: str, /) -> NodeFace:
+        """Return the one of a name; raise Refused."""
+        ...
+
+
+class AnyNode:
+    """Says which node is asked; ``own`` is that of this process, called by one of ``names``."""
+
+    def __init__(
+        self,
+        own: NodeFace | None = None,
+        far: FarNodes | None = None,
+        names: Collection[str] = (),
+    ) -> None:
+        self._own = own
+        self._far = far
+        self._names = names
+
+    def chosen(self, name: str | None, server_id: str | None = None) -> NodeFace:
+        """Return the node of a name, or one for a server; raise Refused where there is none."""
+        if self._own is not None and (name is None or name in self._names):
+            return self._own
+        if self._far is not None:
+            return self._far.any(server_id) if name is None else self._far.named(name)
+        if name is None:
+            raise Refused("no_node", "this process runs no node, so it cannot reach MCP servers")
+        details = {"parameter": "node", "node": name}
+        raise Refused("not_found", f"node: there is no node {name!r}", details=details)

@@ -15,11 +15,13 @@ from starlette.responses import Response
 from bascule.asgi.errors import Refused
 from bascule.asgi.json import json_response, read_as
 from bascule.asgi.parameters import only_parameters
+from bascule.auth.identity import Principal
 from bascule.clock import Clock
 from bascule.control.api import query
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.status import NodeReport
 from bascule.errors import refuse_any
+from bascule.model.assignment import ALL
 from bascule.model.status import ServerStatus
 from bascule.policy.characters import render_safe
 from bascule.wire.api.nodes import NodeHeard, NodeWords, ServerWords
@@ -63,6 +65,7 @@ class Reports:
             revision=words.revision,
             state=words.state,
             servers=tuple(map(_status, words.servers)),
+            reason=_shown(words.reason),
             at=self._clock.now(),
         )
 
@@ -73,16 +76,28 @@ def refuse_own(service: RegistryService, name: str) -> None:
         raise _forbidden(f"{name!r} is the control plane's own node: make a token of another")
 
 
+def refuse_part(service: RegistryService, asking: Principal) -> None:
+    """Refuse what is of the whole registry to a node that is assigned a part of it."""
+    assigned = service.assignments.of(asking.name)
+    if asking.role == "node" and assigned != ALL:
+        words = f"{asking.name!r} is assigned {assigned}, and told of that on its gRPC stream alone"
+        raise _forbidden(words)
+
+
 def _forbidden(why: str) -> Refused:
     return Refused("forbidden", f"node: {why}", details={"field": "node"})
 
 
 def _status(words: ServerWords) -> ServerStatus:
     """Return a word in the registry's terms, its texts fit to be shown."""
-    error, starting, sandbox = words.last_error, words.starting, words.sandbox
+    sandbox = words.sandbox
     return replace(
         convert(words, ServerStatus, from_attributes=True),
-        last_error=None if error is None else render_safe(error),
-        starting=None if starting is None else render_safe(starting),
+        last_error=_shown(words.last_error),
+        starting=_shown(words.starting),
         sandbox=None if sandbox is None else replace(sandbox, why=render_safe(sandbox.why)),
     )
+
+
+def _shown(text: str | None) -> str | None:
+    return None if text is None else render_safe(text)

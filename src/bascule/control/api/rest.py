@@ -13,6 +13,7 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.guard import DEFAULT_BODY, BodyRule, Endpoint, GuardedRoute, route
 from bascule.auth.identity import Permission
 from bascule.clock import Clock
+from bascule.control.api import query
 from bascule.control.api.catalogue import Tools
 from bascule.control.api.effective import EffectiveSets
 from bascule.control.api.fresh import at_least
@@ -20,8 +21,8 @@ from bascule.control.api.history import History
 from bascule.control.api.imports import Imports
 from bascule.control.api.integrations import OwnIntegrations
 from bascule.control.api.me import Myself
-from bascule.control.api.node_port import NodeFace
-from bascule.control.api.nodes import Reports
+from bascule.control.api.node_port import AnyNode, FarNodes, NodeFace
+from bascule.control.api.nodes import Reports, refuse_part
 from bascule.control.api.proposals import Proposals
 from bascule.control.api.records import Records
 from bascule.control.api.servers import Trials
@@ -52,16 +53,20 @@ def registry_routes(
     *,
     clock: Clock,
     node: NodeFace | None = None,
+    far: FarNodes | None = None,
     environment: str | None = None,
 ) -> list[GuardedRoute]:
     """Return every route of the registry's API; ``node`` answers what only a node can.
 
+    It is the one of this process, if there is one; ``far`` are those of others.
+
     ``environment`` is the node's, by which profiles narrow its sessions.
     """
     make, shelf = _Maker(service), ToolShelf(service, environment)
+    nodes = AnyNode(node, far, service.standing.own)
     return [
         *_public(make, service, clock),
-        *_trials(make, Trials(service, node, clock)),
+        *_trials(make, Trials(service, nodes, clock)),
         *_imports(make, Imports(service)),
         *(made for kind in KINDS for made in _kind(make, Records(service, kind, ADMIN), kind)),
         make.route(f"{ADMIN}/proposals", Proposals(service).list, "GET", "registry:accept"),
@@ -99,6 +104,8 @@ class _Maker:
     ) -> GuardedRoute:
         @wraps(endpoint)
         async def telling(request: Request) -> ASGIApp:
+            if permission == "registry:read":
+                refuse_part(self._service, query.principal(request))
             try:
                 if method == "GET" and request.scope["query_string"]:
                     request = await at_least(request, self._service)

@@ -17,13 +17,14 @@ from starlette.responses import Response
 from bascule.asgi import sse
 from bascule.asgi.guard import STILL
 from bascule.asgi.json import json_response, read_object
-from bascule.asgi.parameters import only_parameters
+from bascule.asgi.parameters import only_parameters, word
 from bascule.asgi.presence import while_connected
 from bascule.clock import Clock
 from bascule.control.api import query
-from bascule.control.api.node_port import NodeFace, Told, needed
+from bascule.control.api.node_port import AnyNode, Told
 from bascule.control.registry.plan import Edit
 from bascule.control.registry.service import RegistryService
+from bascule.errors import BasculeError
 from bascule.model.server import ServerRecord
 from bascule.wire.api.trials import ToolPreviews, Trial, TrialStep
 
@@ -33,27 +34,31 @@ _TRYING: TypeAlias = Callable[[Told], Coroutine[Any, Any, Trial]]
 class Trials:
     """The endpoints that ask a node about a server."""
 
-    def __init__(self, service: RegistryService, node: NodeFace | None, clock: Clock) -> None:
+    def __init__(self, service: RegistryService, nodes: AnyNode, clock: Clock) -> None:
         self._service = service
-        self._node = node
+        self._nodes = nodes
         self._clock = clock
 
     async def test(self, request: Request) -> Response:
         """Connect to a server, list its tools, and say how that went, step by step."""
-        only_parameters(request)
-        server_id, node = await self._known(request), needed(self._node)
+        only_parameters(request, "node")
+        server_id = await self._known(request)
+        node = self._nodes.chosen(word(request, "node"), server_id)
         return await self._answer(request, partial(node.test, server_id))
 
     async def test_draft(self, request: Request) -> Response:
         """Do the same with a record that is not written; nothing of it stays."""
-        only_parameters(request)
+        only_parameters(request, "node")
         record = await self._draft(request)
-        return await self._answer(request, partial(needed(self._node).try_out, record))
+        node = self._nodes.chosen(word(request, "node"), record.server_id)
+        return await self._answer(request, partial(node.try_out, record))
 
     async def tools(self, request: Request) -> Response:
         """Show the tools of a server after filtering, each with the decision about it."""
+        only_parameters(request, "node")
         server_id = await self._known(request)
-        tools = await needed(self._node).preview(server_id)
+        work = self._nodes.chosen(word(request, "node"), server_id).preview(server_id)
+        tools = await while_connected(request.scope, request.receive, work)
         return json_response(ToolPreviews(server_id, tools))
 
     async def _known(self, request: Request) -> str:
@@ -76,6 +81,14 @@ def _tell_nobody(_: TrialStep) -> None:
     """The answer has all steps."""
 
 
+def _result(trial: asyncio.Future[Trial]) -> Trial:
+    """Return how a trial went; the stream has begun, so what hindered it is said in its words."""
+    try:
+        return trial.result()
+    except BasculeError as error:
+        return Trial(ok=False, duration_ms=0.0, error=str(error))
+
+
 async def _told(
     trying: _TRYING, still: Callable[[], Awaitable[object]]
 ) -> AsyncGenerator[sse.Event, None]:
@@ -88,7 +101,7 @@ async def _told(
             await still()
             yield sse.Event(event="step", data=step)
         await still()
-        yield sse.Event(event="result", data=trial.result())
+        yield sse.Event(event="result", data=_result(trial))
     finally:
         trial.cancel()
         await asyncio.wait({trial})

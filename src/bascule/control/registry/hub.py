@@ -50,6 +50,49 @@ class _History:
             raise StoreChanged(*self.over)
 
 
+class Bell:
+    """Wakes one watch alone, which then says a bookmark, however little has changed."""
+
+    __slots__ = ("is_rung", "waiting")
+
+    def __init__(self) -> None:
+        self.is_rung = False
+        #: What the watch waits for now.
+        self.waiting: asyncio.Future[None] | None = None
+
+    def ring(self) -> None:
+        """Have the watch say something."""
+        self.is_rung = True
+        if self.waiting is not None and not self.waiting.done():
+            self.waiting.set_result(None)
+
+
+class _News:
+    """What watches wait for: an event that all hear, or one of them alone by its bell."""
+
+    def __init__(self) -> None:
+        self._is_told = False
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def tell(self) -> None:
+        self._is_told = True
+        for one in self._waiting:
+            if not one.done():
+                one.set_result(None)
+
+    async def wait(self, bell: Bell | None) -> None:
+        if self._is_told or (bell is not None and bell.is_rung):
+            return
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.add(waiting)
+        if bell is not None:
+            bell.waiting = waiting
+        try:
+            await waiting
+        finally:
+            self._waiting.discard(waiting)
+
+
 class Hub:
     """Holds the newest view and everything watchers need to follow it."""
 
@@ -60,7 +103,7 @@ class Hub:
         self._view = view
         self._history = _History()
         self._ticks = 0
-        self._news = asyncio.Event()
+        self._news = _News()
         self._closed = False
         self._catching_up = asyncio.Lock()
 
@@ -137,19 +180,25 @@ class Hub:
         self._wake()
 
     async def watch(
-        self, since: Position | int, *, kinds: Iterable[Kind] | None = None
+        self,
+        since: Position | int,
+        *,
+        kinds: Iterable[Kind] | None = None,
+        bell: Bell | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Return every change after a position: in order, once, each whole; then go on.
 
         A number alone is a revision of whichever store this is. Raise Compacted, FutureRevision or
         StoreChanged at once. Compacted may also come later, to a watcher that was too slow, and
-        StoreChanged to all of them.
+        StoreChanged to all of them. A ``bell`` of its own wakes this watch alone.
         """
         at = Position(revision=since) if isinstance(since, int) else since
         cursor, history = await self.check(at), self._history
         if not self._in_ring(at.revision):
             refuse_unreachable(at.revision, await self._store.head())
-        return self._events(cursor, None if kinds is None else frozenset(kinds), history)
+        wanted = None if kinds is None else frozenset(kinds)
+        # A tick before the first event is asked for is told of too.
+        return self._events(cursor, wanted, history, self._ticks, bell)
 
     async def check(self, position: Position) -> Position:
         """Return a position with store and mark; raise StoreChanged if it is of another history.
@@ -185,9 +234,13 @@ class Hub:
         return await self._store.mark_at(revision)
 
     async def _events(
-        self, cursor: Position, kinds: frozenset[Kind] | None, history: _History
+        self,
+        cursor: Position,
+        kinds: frozenset[Kind] | None,
+        history: _History,
+        said_at: int,
+        bell: Bell | None,
     ) -> AsyncGenerator[Event, None]:
-        said_at = self._ticks
         while not self._closed:
             # Taken before looking, so that what is published after looking is not slept through.
             news = self._news
@@ -202,11 +255,13 @@ class Hub:
                     yield shown
             if batch:
                 continue
-            if said_at != self._ticks:
+            if said_at != self._ticks or (bell is not None and bell.is_rung):
                 said_at = self._ticks
+                if bell is not None:
+                    bell.is_rung = False
                 yield Bookmark(cursor.revision, cursor.mark)
             else:
-                await news.wait()
+                await news.wait(bell)
 
     def _in_ring(self, since: int) -> bool:
         return self._view.revision - len(self._ring) <= since <= self._view.revision
@@ -222,5 +277,5 @@ class Hub:
         return [self._ring[-place] for place in range(behind, max(0, behind - BATCH), -1)]
 
     def _wake(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+        news, self._news = self._news, _News()
+        news.tell()

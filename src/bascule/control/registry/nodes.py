@@ -82,6 +82,10 @@ def word_of(node: str, server_id: str, text: str | None) -> Word:
     return node, server_id, status
 
 
-def node_of(node: str, revision: int, state: str | None, at: float) -> NodeReport | None:
+def node_of(
+    node: str, revision: int, state: str | None, at: float, reason: str | None
+) -> NodeReport | None:
     """Return what a node says of itself; without a state it was forgotten."""
-    return None if state is None else NodeReport(node=node, revision=revision, state=state, at=at)
+    if state is None:
+        return None
+    return NodeReport(node=node, revision=revision, state=state, at=at, reason=reason)

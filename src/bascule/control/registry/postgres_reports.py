@@ -33,14 +33,17 @@ FORMS = (
         replica text PRIMARY KEY, nodes text[] NOT NULL, at double precision NOT NULL,
         written bigint NOT NULL DEFAULT {_TRANSACTION}
     )""",
+    # Why a node is degraded.
+    "ALTER TABLE node_reports ADD COLUMN reason text",
 )
 _UNHURRIED = "SET LOCAL synchronous_commit = off"
-_AGAIN = f"""UPDATE node_reports SET revision = $2, state = $3, at = $4, written = {_TRANSACTION}
-    WHERE node = $1 AND digest = $5"""  # noqa: S608 - a constant
+_AGAIN = f"""UPDATE node_reports SET revision = $2, state = $3, at = $4, reason = $6,
+    written = {_TRANSACTION} WHERE node = $1 AND digest = $5"""  # noqa: S608 - a constant
 # The node's row is written first: two replicas that hear one node at once take turns at it.
-_NODE = f"""INSERT INTO node_reports VALUES ($1, $2, $3, $4, $5) ON CONFLICT (node) DO UPDATE SET
+_NODE = f"""INSERT INTO node_reports (node, revision, state, at, digest, reason)
+    VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (node) DO UPDATE SET
     revision = excluded.revision, state = excluded.state, at = excluded.at,
-    digest = excluded.digest, written = {_TRANSACTION}"""  # noqa: S608 - a constant
+    reason = excluded.reason, digest = excluded.digest, written = {_TRANSACTION}"""  # noqa: S608 - a constant
 _WORDS = f"""INSERT INTO node_servers SELECT $1, coalesce(said.server_id, known.server_id),
         said.body, $4
     FROM unnest($2::text[], $3::text[]) AS said (server_id, body)
@@ -52,7 +55,7 @@ _WORDS = f"""INSERT INTO node_servers SELECT $1, coalesce(said.server_id, known.
 _NOTE = f"""INSERT INTO node_streams VALUES ($1, $2, $3) ON CONFLICT (replica) DO UPDATE SET
     nodes = excluded.nodes, at = excluded.at, written = {_TRANSACTION}"""  # noqa: S608 - a constant
 _OLDEST = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
-_NODES = "SELECT node, revision, state, at FROM node_reports WHERE written >= $1"
+_NODES = "SELECT node, revision, state, at, reason FROM node_reports WHERE written >= $1"
 _SAID = "SELECT node, server_id, body FROM node_servers WHERE written >= $1"
 _NOTES = "SELECT at, nodes FROM node_streams WHERE written >= $1"
 
@@ -77,7 +80,8 @@ class PostgresReports:
         await self._keep(NodeReport(node=node, at=at), None, {})
 
     async def _keep(self, report: NodeReport, state: str | None, texts: Mapping[str, str]) -> None:
-        row = (report.node, report.revision, state, report.at, digest_of(texts))
+        of_servers = digest_of(texts)
+        row = (report.node, report.revision, state, report.at, of_servers, report.reason)
 
         async def work(connection: Connection) -> None:
             await connection.execute(_UNHURRIED)

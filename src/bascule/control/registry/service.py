@@ -21,6 +21,7 @@ from bascule.audit.events import Act
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry.acceptance import Acceptance
 from bascule.control.registry.advice import advice, needs_advice
+from bascule.control.registry.assignments import Assignments, AssignmentStore
 from bascule.control.registry.authority import refuse_ungoverned
 from bascule.control.registry.carryover import Brings
 from bascule.control.registry.duties import Duties, Duty, LocalDuties
@@ -107,6 +108,8 @@ class RegistryService:
         #: What nodes say about servers, which moves no revision.
         self.standing = Standing(reports, clock=clock)
         self._hub = Hub(store, view, capacity=self._settings.ring)
+        #: What nodes serve.
+        self.assignments = Assignments(lambda: self.view)
         self._writing = asyncio.Lock()
         self._bell = asyncio.Event()
         #: What waits for an administrator.
@@ -473,15 +476,17 @@ async def open_registry(
     settings: Settings | None = None,
     reports: NodeReports | None = None,
     duties: Duties | None = None,
+    assignments: AssignmentStore | None = None,
 ) -> AsyncGenerator[RegistryService, None]:
     """Serve a store, with the upkeep running; on leaving, end watches and close the store.
 
-    Without ``reports`` what nodes say lasts as long as the process; without ``duties`` it has them
-    all.
+    Without ``reports`` and ``assignments`` what nodes say and serve lasts as long as the process;
+    without ``duties`` it has them all.
     """
     service = RegistryService(
         store, await store.view(), clock=clock, settings=settings, reports=reports, duties=duties
     )
+    await service.assignments.open(assignments)
     await service.standing.refresh()
     upkeep = asyncio.create_task(service.keep_up())
     try:

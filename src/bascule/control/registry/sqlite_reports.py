@@ -28,10 +28,13 @@ TABLES = (
     "CREATE INDEX node_reports_by_turn ON node_reports (turn)",
     "CREATE INDEX node_servers_by_turn ON node_servers (turn)",
 )
+#: Why a node is degraded.
+REASONS = ("ALTER TABLE node_reports ADD COLUMN reason TEXT",)
 _NEXT = "SELECT coalesce(max(turn), 0) + 1 FROM node_reports"
-_AGAIN = """UPDATE node_reports SET revision = ?, state = ?, at = ?, turn = ?
+_AGAIN = """UPDATE node_reports SET revision = ?, state = ?, at = ?, reason = ?, turn = ?
     WHERE node = ? AND digest = ?"""
-_NODE = "INSERT OR REPLACE INTO node_reports VALUES (?, ?, ?, ?, ?, ?)"
+_NODE = """INSERT OR REPLACE INTO node_reports (node, revision, state, at, reason, digest, turn)
+    VALUES (?, ?, ?, ?, ?, ?, ?)"""
 _KNOWN = "SELECT server_id, body FROM node_servers WHERE node = ? AND body IS NOT NULL"
 _WORD = "INSERT OR REPLACE INTO node_servers VALUES (?, ?, ?, ?, ?)"
 
@@ -69,10 +72,10 @@ def _keep(
 ) -> None:
     node, digest = report.node, digest_of(texts)
     [turn] = connection.execute(_NEXT).fetchone()
-    again = (report.revision, state, report.at, turn, node, digest)
-    if connection.execute(_AGAIN, again).rowcount:
+    said = (report.revision, state, report.at, report.reason)
+    if connection.execute(_AGAIN, (*said, turn, node, digest)).rowcount:
         return
-    connection.execute(_NODE, (node, report.revision, state, report.at, digest, turn))
+    connection.execute(_NODE, (node, *said, digest, turn))
     known: dict[str, str] = dict(connection.execute(_KNOWN, (node,)).fetchall())
     gone = dict.fromkeys(known.keys() - texts.keys())
     news = {server: text for server, text in texts.items() if known.get(server) != text}
@@ -85,7 +88,7 @@ def _heard(connection: sqlite3.Connection, since: int) -> Heard:
     whole = not since or following <= since
     after = 0 if whole else since
     nodes = connection.execute(
-        "SELECT node, revision, state, at FROM node_reports WHERE turn > ?", (after,)
+        "SELECT node, revision, state, at, reason FROM node_reports WHERE turn > ?", (after,)
     )
     words = connection.execute(
         "SELECT node, server_id, body FROM node_servers WHERE turn > ? ORDER BY node, server_id",

@@ -22,9 +22,11 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry.errors import Compacted
 from bascule.control.registry.history_clock import SteadyClock
 from bascule.control.registry.kinds import record_of
+from bascule.control.registry.sqlite_assignments import TABLES as ASSIGNMENT_TABLES
+from bascule.control.registry.sqlite_assignments import SqliteAssignments
 from bascule.control.registry.sqlite_proposals import TABLES, SqliteProposals
+from bascule.control.registry.sqlite_reports import REASONS, SqliteReports
 from bascule.control.registry.sqlite_reports import TABLES as REPORT_TABLES
-from bascule.control.registry.sqlite_reports import SqliteReports
 from bascule.control.registry.store import (
     Author,
     Change,
@@ -93,6 +95,8 @@ MIGRATIONS: tuple[Migration, ...] = (
         "UPDATE meta SET floor_mark = lower(hex(randomblob(8)))",
     ),
     REPORT_TABLES,
+    REASONS,
+    ASSIGNMENT_TABLES,
 )
 Row: TypeAlias = tuple[Kind, str, str, int, float, str | None]
 #: How soon a file that refused a write is tried again.
@@ -120,6 +124,8 @@ class SqliteStore(SqliteProposals):
         self._listeners: list[Callable[[Change], None]] = []
         #: What nodes say, in the same file.
         self.reports = SqliteReports(self._database)
+        #: What they are assigned, too.
+        self.assignments = SqliteAssignments(self._database)
 
     async def open(self) -> Self:
         """Open the file, or make it; bring an older form up to date, after a backup."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sys
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -162,6 +163,10 @@ class Standing:
             for node, report in sorted(self._nodes.items())
         )
 
+    def states(self) -> dict[str, int]:
+        """Return how many nodes are in which state."""
+        return Counter(self.silence_of(one) or one.state for one in self._nodes.values())
+
     def silence_of(self, report: NodeReport) -> Silence | None:
         """Say how a node is called that has not been heard of for a while; None for others.
 
@@ -171,6 +176,15 @@ class Standing:
         if noted is not None and report.at <= noted + LOST_SECONDS:
             return "lost" if now - noted > LOST_SECONDS else None
         return "silent" if now - report.at > SILENT_SECONDS else None
+
+    def followers(self) -> frozenset[str]:
+        """Return the nodes whose stream was seen open lately, by whomever."""
+        since = self._clock.now() - LOST_SECONDS
+        return frozenset(node for node, at in self._noted.items() if at >= since)
+
+    def words_on(self, server_id: str) -> Mapping[str, ServerStatus]:
+        """Return what nodes that are not silent say about one server."""
+        return self._spoken(server_id)
 
     def status(self, server_id: str) -> CombinedStatus:
         """Return how one server stands, with the words of all nodes."""

@@ -16,11 +16,15 @@ from bascule.model.status import CombinedStatus, ServerStatus, Trouble, badness,
 
 
 class NodeReport(Struct, frozen=True, kw_only=True):
-    """All that one node says at one time; it replaces what the node said before."""
+    """All that one node says at one time; it replaces what the node said before.
+
+    ``reason`` is why it is degraded.
+    """
 
     node: str
     revision: int = 0
     state: str = "ok"
+    reason: str | None = None
     servers: tuple[ServerStatus, ...] = ()
     at: float = 0.0
 

@@ -7,6 +7,8 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from msgspec import Struct
+
 from bascule.auth.keys import KeyLabel
 from bascule.auth.node_tokens import handed_out
 from bascule.auth.token_record import TokenRecord
@@ -31,18 +33,27 @@ class KeptTokens(Protocol):
         ...
 
 
+class Handed(Struct, frozen=True):
+    """The tokens of some tasks, as messages; ``version`` is what they are called together.
+
+    It is the same at every replica.
+    """
+
+    version: str
+    messages: tuple[bytes, ...]
+
+
 class HandedTokens:
-    """What nodes are sent of tokens, encoded once. ``look`` before use."""
+    """What nodes are sent of tokens, encoded once for all who serve alike. ``look`` before use."""
 
     def __init__(self, tokens: KeptTokens) -> None:
         self._tokens = tokens
         self._state: object = None
         self._looking = asyncio.Lock()
-        self._records: tuple[TokenRecord, ...] = ()
+        self._records: tuple[TokenRecord, ...] | None = None
         self._nodes: frozenset[str] = frozenset()
-        #: What all of them together are called, at every replica.
-        self.version = ""
-        self.messages: tuple[bytes, ...] = ()
+        self._handed: dict[frozenset[str] | None, Handed] = {}
+        self._encoding = asyncio.Lock()
         #: Moves on whenever a node has to be told something, or one of their own tokens changed.
         self.number = 0
 
@@ -55,19 +66,28 @@ class HandedTokens:
             found = await self._tokens.unaltered()
             nodes = frozenset(one.id for one in found if one.role == "node")
             records = handed_out(found)
-            changed = not self.version or (records, nodes) != (self._records, self._nodes)
+            changed = (records, nodes) != (self._records, self._nodes)
             if changed:
-                self.version, self.messages = await apart(len(records), lambda: _encoded(records))
-                self._records, self._nodes = records, nodes
+                self._records, self._nodes, self._handed = records, nodes, {}
                 self.number += 1
             self._state = state  # of before they were read: what came since is looked at again
             return changed
 
+    async def of(self, tasks: frozenset[str] | None) -> Handed:
+        """Return what a node is given that serves these tasks; None is all."""
+        async with self._encoding:
+            handed = self._handed  # of the tokens at hand: others begin with none
+            found = handed.get(tasks)
+            if found is None:
+                records = handed_out(self._records or (), tasks)
+                found = handed[tasks] = await apart(len(records), lambda: _encoded(records))
+            return found
 
-def _encoded(records: Sequence[TokenRecord]) -> tuple[str, tuple[bytes, ...]]:
+
+def _encoded(records: Sequence[TokenRecord]) -> Handed:
     """Return the name of some tokens together, and them as messages."""
     digest = hashlib.sha256()
     for one in records:
         digest.update(token_message(one).SerializeToString(deterministic=True))
     version = digest.hexdigest()[:32]
-    return version, token_messages(version, records)
+    return Handed(version, token_messages(version, records))

@@ -9,23 +9,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from typing import TypeAlias
-
-from msgspec import Struct
+from typing import Any
 
 from bascule.asgi.errors import Refused
 from bascule.auth.node_tokens import keys_handed_out
 from bascule.clock import Clock
 from bascule.control.api.nodes import Reports, refuse_own
-from bascule.control.registry.encoded_events import EncodedEvents, Form
+from bascule.control.registry.hub import Bell
 from bascule.control.registry.service import RegistryService
-from bascule.control.registry.store import Bookmark, Event
 from bascule.control.rpc.calls import Call, Service, Streaming, Unary
-from bascule.control.rpc.handed_tokens import HandedTokens, KeptTokens
+from bascule.control.rpc.handed_tokens import Handed, HandedTokens, KeptTokens
+from bascule.control.rpc.node_records import NodeRecords, Telling
 from bascule.control.rpc.node_streams import NodeStreams
-from bascule.control.rpc.told import EncodedSnapshot, change_messages, welcome
+from bascule.control.rpc.told import welcome
+from bascule.control.rpc.work import WorkRpc
+from bascule.control.work.channel import WorkChannel
+from bascule.control.work.rows import LocalRows
 from bascule.db.errors import StoreUnavailable
 from bascule.lifetime import Lifetime
+from bascule.model.assignment import Assignment
 from bascule.model.snapshot import Position
 from bascule.wire.api.nodes import NodeSaid, NodeWords
 from bascule.wire.pb import node_pb2 as pb
@@ -36,29 +38,26 @@ NAME = "bascule.registry.v1.NodeService"
 LOOK_SECONDS = 1.0
 #: How often the nodes that follow here are noted, for whoever wants to know which live.
 NOTE_SECONDS = 5.0
-_Messages: TypeAlias = tuple[bytes, ...]
-
-
-class _Beginning(Struct, frozen=True):
-    """What a stream begins with: messages, then events; at ``head`` all there was is said."""
-
-    form: Form
-    events: AsyncGenerator[Event, None]
-    first: _Messages = ()
-    head: int | None = None
 
 
 class NodeRpc(Lifetime):
     """The methods over one registry and the tokens of its server."""
 
-    def __init__(self, service: RegistryService, tokens: KeptTokens, clock: Clock) -> None:
+    def __init__(
+        self,
+        service: RegistryService,
+        tokens: KeptTokens,
+        clock: Clock,
+        works: WorkChannel | None = None,
+    ) -> None:
+        """Serve a registry; without ``works`` no node is asked to do anything."""
         self._service = service
         self._clock = clock
         self._reports = Reports(service, clock)
         self._handed = HandedTokens(tokens)
-        self._encoded = EncodedEvents(change_messages)
-        self._snapshot = EncodedSnapshot()
+        self._records = NodeRecords(service)
         self._keys = keys_handed_out(tokens.key_for)
+        self._works = WorkRpc(works or WorkChannel(LocalRows(clock), service, clock))
         #: The nodes that follow here.
         self.streams = NodeStreams(self._note_second)
         self._upkeep: list[asyncio.Task[None]] = []
@@ -76,11 +75,11 @@ class NodeRpc(Lifetime):
         await asyncio.gather(*self._upkeep, return_exceptions=True)
         self._upkeep = []
 
-    def service(self) -> Service:
-        """Return the service, for the port."""
+    def service(self, *further: Unary[Any]) -> Service:
+        """Return the service, for the port; ``further`` are methods that others have."""
         follow = Streaming("Follow", pb.FollowRequest, "registry:read_secrets", self._follow)
         report = Unary("Report", pb.ReportRequest, "status:write", self._report)
-        return Service(NAME, (follow, report))
+        return Service(NAME, (follow, report, self._works.method(), *further))
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -91,7 +90,8 @@ class NodeRpc(Lifetime):
 
     async def _look(self) -> None:
         """Look once for all who follow; whoever has to hear of it is woken by a bookmark."""
-        if await self._handed.look():
+        assigned = await self._service.assignments.refresh()
+        if await self._handed.look() or assigned:
             self._service.tick()
 
     async def _note(self) -> None:
@@ -108,63 +108,54 @@ class NodeRpc(Lifetime):
             words = "process: a name is needed, random for each process"
             raise Refused("invalid_request", words, details={"field": "process"})
         await self._handed.look()
+        since = None
         if request.HasField("since_revision"):
             since = Position(request.store_id, request.since_revision, request.mark)
-            beginning = await self._after(since)
-        else:
-            beginning = await self._whole()
-        return self._told(request, call, beginning)
-
-    async def _whole(self) -> _Beginning:
-        view = self._service.view
-        events = await self._service.watch(view.position)
-        return _Beginning(_form(view.store_id), events, await self._snapshot.of(view))
-
-    async def _after(self, since: Position) -> _Beginning:
-        events = await self._service.watch(since)
-        head = self._service.view.position
-        form = _form(head.store_id)
-        if head.revision > since.revision:
-            return _Beginning(form, events, head=head.revision)
-        bookmark = Bookmark(head.revision, head.mark)
-        return _Beginning(form, events, await self._encoded.of(bookmark, form))
+        bell = Bell()
+        telling = await self._records.begun(call.principal.name, since, request.part, bell)
+        return self._told(request, call, telling, bell)
 
     async def _told(
-        self, request: pb.FollowRequest, call: Call, beginning: _Beginning
+        self, request: pb.FollowRequest, call: Call, telling: Telling, bell: Bell
     ) -> AsyncGenerator[bytes, None]:
-        node, events, version = call.principal.name, beginning.events, request.tokens_version
-        with self.streams.open(node, request.process, request.version) as stream:
-            async with aclosing(events):
-                yield welcome(node, self._service.bookmark_seconds, self._keys)
-                for part in (*self._tokens_after(version), *beginning.first):
+        node, version, assigned = call.principal.name, request.tokens_version, telling.assignment
+        opened = self.streams.open(node, request.process, request.version)
+        with opened as stream, self._works.handing(node, bell.ring) as hand:
+            async with aclosing(telling.events):
+                yield self._welcome(node, assigned)
+                handed = await self._handed.of(telling.tasks)
+                for part in (*_unless(version, handed), *telling.first):
                     yield part
-                version = self._handed.version
-                async for event in events:
+                if telling.head is None:
+                    hand.begin()
+                async for event in telling.events:
+                    version = handed.version
                     stream.refuse_replaced()
                     await call.refuse_ended((event.revision, event.mark, self._handed.number))
-                    tokens = self._tokens_after(version)
-                    version = self._handed.version
-                    for part in (*tokens, *await self._messages(event, beginning)):
+                    said = await telling.after(event)
+                    if telling.assignment != assigned:
+                        assigned = telling.assignment
+                        yield self._welcome(node, assigned)
+                    handed = await self._handed.of(telling.tasks)
+                    for part in (*_unless(version, handed), *said):
+                        yield part
+                    if event.revision == telling.head:
+                        hand.begin()
+                    for part in self._works.messages(hand):
                         yield part
 
-    def _tokens_after(self, version: str) -> _Messages:
-        return () if version == self._handed.version else self._handed.messages
-
-    async def _messages(self, event: Event, beginning: _Beginning) -> _Messages:
-        messages = await self._encoded.of(event, beginning.form)
-        if event.revision == beginning.head and not isinstance(event, Bookmark):
-            bookmark = Bookmark(event.revision, event.mark)
-            messages += await self._encoded.of(bookmark, beginning.form)
-        return messages
+    def _welcome(self, node: str, assigned: Assignment) -> bytes:
+        return welcome(node, self._service.bookmark_seconds, self._keys, assigned)
 
     # --- the way back
 
     async def _report(self, request: pb.ReportRequest, call: Call) -> bytes:
         said, name = struct_of(NodeSaid, request), call.principal.name
-        words = NodeWords(name, said.state, said.revision, said.servers)
+        words = NodeWords(name, said.state, said.revision, said.servers, said.reason or None)
         heard = await self._reports.take(words, name)
         return pb.ReportResponse(revision=heard.revision).SerializeToString()
 
 
-def _form(store_id: str) -> Form:
-    return Form(store_id, records=True, literals=True)
+def _unless(version: str, handed: Handed) -> tuple[bytes, ...]:
+    """Return tokens as messages, unless the node has them."""
+    return () if version == handed.version else handed.messages

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -13,9 +14,11 @@ from bascule.auth.keys import KeyLabel
 from bascule.auth.token_record import TokenRecord
 from bascule.control.registry.encoded_events import Form
 from bascule.control.registry.offload import apart
-from bascule.control.registry.store import Change, Event, Stored, View
+from bascule.control.registry.store import Change, Event, Key, Stored, View
+from bascule.model.assignment import ALL, Assignment
 from bascule.model.snapshot import Position
 from bascule.wire.pb import node_pb2 as pb
+from bascule.wire.pb import records_pb2
 from bascule.wire.protobuf import message_of, record_message
 from bascule.wire.records import encode
 
@@ -26,24 +29,63 @@ PART_BYTES = 1024 * 1024
 _KEPT = ("seal", "grants", "process")
 
 
-def welcome(node: str, bookmark_seconds: float, keys: Mapping[KeyLabel, bytes]) -> bytes:
-    """Encode the first message of a stream; every node is assigned all, for now."""
-    said = pb.Welcome(node=node, bookmark_ms=int(bookmark_seconds * 1000), keys={**keys})
+def welcome(
+    node: str,
+    bookmark_seconds: float,
+    keys: Mapping[KeyLabel, bytes],
+    assignment: Assignment = ALL,
+) -> bytes:
+    """Encode the first message of a stream, which is said again where a node is assigned anew."""
+    said = pb.Welcome(
+        node=node,
+        bookmark_ms=int(bookmark_seconds * 1000),
+        keys={**keys},
+        assignment=pb.Assignment(
+            tasks=_list(assignment.tasks),
+            labels=_list(assignment.labels),
+        ),
+    )
     return pb.FollowResponse(welcome=said).SerializeToString()
 
 
+def _list(names: tuple[str, ...] | None) -> records_pb2.StringList | None:
+    return None if names is None else records_pb2.StringList(values=names)
+
+
+def bookmark_message(place: Position) -> bytes:
+    """Encode that all up to a place has been said."""
+    return pb.FollowResponse(bookmark=_position(place)).SerializeToString()
+
+
 def change_messages(event: Event, place: Position, form: Form) -> tuple[bytes, ...]:
-    """Encode what an event did to any record; every node is told the same."""
+    """Encode what an event did to any record, for nodes that have all of them."""
     del form
-    where = _position(place)
     if not isinstance(event, Change):
-        return (pb.FollowResponse(bookmark=where).SerializeToString(),)
-    upserts = [_record(e.stored) for e in event.entries if e.stored is not None]
-    deletes = [pb.RecordKey(kind=e.kind, key=e.id) for e in event.entries if e.stored is None]
-    *parts, last = in_parts(upserts)
-    changes = [pb.Change(position=where, upserts=part, partial=True) for part in parts]
-    changes.append(pb.Change(position=where, upserts=last, deletes=deletes))
-    return tuple(pb.FollowResponse(change=one).SerializeToString() for one in changes)
+        return (bookmark_message(place),)
+    upserts = [e.stored for e in event.entries if e.stored is not None]
+    deletes = [e.key for e in event.entries if e.stored is None]
+    return _changes(upserts, pb.Change(position=_position(place), deletes=_keys(deletes)))
+
+
+def part_change(
+    place: Position, since: int, part: str | None, upserts: Iterable[Stored], deletes: Iterable[Key]
+) -> tuple[bytes, ...]:
+    """Encode what leads from a part of the registry at a revision to one at a place."""
+    where = _position(place)
+    last = pb.Change(position=where, deletes=_keys(deletes), since=since, part=part)
+    return _changes(upserts, last)
+
+
+def _changes(upserts: Iterable[Stored], last: pb.Change) -> tuple[bytes, ...]:
+    """Encode records in as many messages as they need; ``last`` has all the rest."""
+    *parts, rest = in_parts(map(_record, upserts))
+    changes = [pb.Change(position=last.position, upserts=part, partial=True) for part in parts]
+    last.upserts.extend(rest)
+    return tuple(pb.FollowResponse(change=one).SerializeToString() for one in (*changes, last))
+
+
+def _keys(keys: Iterable[Key]) -> list[pb.RecordKey]:
+    return [pb.RecordKey(kind=kind, key=key) for kind, key in keys]
 
 
 def token_messages(version: str, records: Iterable[TokenRecord]) -> tuple[bytes, ...]:
@@ -77,20 +119,31 @@ class EncodedSnapshot:
         """Return a view as messages."""
         async with self._encoding:
             if self._of != (view.position, view.predecessor):
-                self._messages = await apart(len(view.objects), lambda: (*_snapshot(view),))
+                where, records = (view.position, view.predecessor), view.objects.values()
+                encode = partial(part_snapshot, *where, ALL.part, records)
+                self._messages = await apart(len(records), encode)
                 self._of = view.position, view.predecessor
             return self._messages
 
 
-def _snapshot(view: View) -> Iterator[bytes]:
-    where = _position(view.position)
-    *parts, last = in_parts(_record(one) for one in view.objects.values())
+def part_snapshot(
+    place: Position, predecessor: str, part: str, records: Iterable[Stored]
+) -> tuple[bytes, ...]:
+    """Encode all records of a part of the registry; the part without a name is all of it."""
+    return (*_snapshot(place, predecessor, part, records),)
+
+
+def _snapshot(
+    at: Position, predecessor: str, name: str, records: Iterable[Stored]
+) -> Iterator[bytes]:
+    *parts, last = in_parts(map(_record, records))
     for place, part in enumerate([*parts, last]):
         said = pb.SnapshotPart(
-            position=where,
-            predecessor=view.predecessor,
+            position=_position(at),
+            predecessor=predecessor,
             records=part,
             partial=place < len(parts),
+            part=name,
         )
         yield pb.FollowResponse(snapshot=said).SerializeToString()
 

@@ -27,20 +27,27 @@ _FILE = f"{PAGE}{{file}}"
 #: Every path here; none of them is of the API.
 PATHS: Final = ("/", PAGE.rstrip("/"), PAGE, _FILE)
 
-POLICY: Final = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' data:",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
-        "trusted-types bascule svelte-trusted-html",
+
+def policy(node_url: str | None = None) -> str:
+    """Return the page's policy; it may speak to a node elsewhere, if one is named."""
+    reached = "'self'" if node_url is None else f"'self' {node_url}"
+    return "; ".join(
+        (
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "img-src 'self' data:",
+            f"connect-src {reached}",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+            "require-trusted-types-for 'script'",
+            "trusted-types bascule svelte-trusted-html",
+        )
     )
-)
+
+
+POLICY: Final = policy()
 _NO_DEVICES = ", ".join(
     f"{device}=()"
     for device in (
@@ -50,7 +57,6 @@ _NO_DEVICES = ", ".join(
 )
 #: A file is asked for again each time, and sent again when it is another.
 _HEADERS = {
-    "Content-Security-Policy": POLICY,
     "Permissions-Policy": _NO_DEVICES,
     "Cache-Control": "no-cache",
 }
@@ -74,8 +80,12 @@ class _File(Struct, frozen=True):
     media_type: str
 
 
-def page_routes(folder: Path = BUILT) -> list[GuardedRoute]:
-    """Return the routes of the page whose files are in a folder; they are read when first used."""
+def page_routes(folder: Path = BUILT, *, node_url: str | None = None) -> list[GuardedRoute]:
+    """Return the routes of the page whose files are in a folder; they are read when first used.
+
+    ``node_url`` is the one other origin that the page may speak to.
+    """
+    common = {**_HEADERS, "Content-Security-Policy": policy(node_url)}
 
     @cache
     def names() -> frozenset[str]:
@@ -90,7 +100,7 @@ def page_routes(folder: Path = BUILT) -> list[GuardedRoute]:
 
     def answer(request: Request, name: str) -> Response:
         found = read(name)
-        headers = {**_HEADERS, "ETag": found.etag}
+        headers = {**common, "ETag": found.etag}
         if is_unchanged(request, found.etag):
             return Response(status_code=304, headers=headers)
         return Response(found.content, headers=headers, media_type=found.media_type)

@@ -6,7 +6,6 @@ import logging
 import secrets
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -15,20 +14,13 @@ from bascule.audit.approval_steps import digest_of
 from bascule.audit.parked_turns import ParkedTurns, Place, TurnRefused
 from bascule.auth.identity import Principal
 from bascule.doors.chat.options import Asked
+from bascule.doors.questions import Questions
 from bascule.errors import BasculeError
 from bascule.loop.parking import ParkedTurn
 from bascule.model.json import JsonObject
 
 logger = logging.getLogger("bascule.approvals")
 _COMPARED = ("messages", "tools")
-
-
-class Questions(Protocol):
-    """Takes questions back (``bascule.audit.approvals.Approvals`` does)."""
-
-    def leave(self, id: str) -> None:
-        """Take a question back, if nobody else has asked it."""
-        ...
 
 
 class Parked(Struct, frozen=True):

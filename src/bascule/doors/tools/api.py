@@ -36,10 +36,10 @@ from bascule.asgi.presence import while_connected
 from bascule.asgi.speaker import speaker
 from bascule.asgi.sse import EventStream
 from bascule.asgi.whoami import identity_route
-from bascule.audit.approvals import Approvals
 from bascule.auth.identity import Principal
 from bascule.client.approval_times import body_of
 from bascule.clock import SYSTEM_CLOCK, Clock, rfc3339
+from bascule.doors.questions import Questions
 from bascule.doors.sessions import Sessions
 from bascule.doors.tools.progress import told
 from bascule.model.approval import Approval
@@ -71,7 +71,7 @@ _NOT_FOUND = 404
 
 def tools_routes(
     sessions: Sessions,
-    approvals: Approvals | None = None,
+    approvals: Questions | None = None,
     *,
     clock: Clock = SYSTEM_CLOCK,
     serves: Sequence[str] = (),
@@ -93,7 +93,7 @@ def tools_routes(
 class ToolsDoor:
     """The endpoints."""
 
-    def __init__(self, sessions: Sessions, approvals: Approvals | None, clock: Clock) -> None:
+    def __init__(self, sessions: Sessions, approvals: Questions | None, clock: Clock) -> None:
         self._sessions = sessions
         self._approvals = approvals
         self._clock = clock

@@ -5,11 +5,8 @@ After every wait a call is decided again: what was allowed before it may not be 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from bascule.audit.approval_steps import ApprovalRefused
 from bascule.errors import BasculeError
@@ -27,6 +24,7 @@ from bascule.model.decision import deny
 from bascule.node.bridge.refusal import Refused, denied, refuse
 from bascule.node.bridge.table import Accepted, Target
 from bascule.policy.approval import ApprovalPlan, Verdict, call_facts, user_facts
+from bascule.policy.approval_digest import policy_digest
 
 if TYPE_CHECKING:
     from bascule.node.bridge.budgets import Passage
@@ -122,7 +120,7 @@ def exact_call(session: Session, target: Target, accepted: Accepted) -> ExactCal
         tool_name=target.tool,
         arguments_digest=accepted.digest,
         definition_digest=target.grant.tool.digest,
-        policy_digest=_policy_digest(target, rule),
+        policy_digest=policy_digest(target.grant.record, target.grant.approval, rule),
         rule=rule,
         person=session.person,
         caller=session.caller,
@@ -164,7 +162,7 @@ def _request(
         definition_digest=target.grant.tool.digest,
         revision=session.revision,
         rule=_in_words(target.grant.approval, verdict.rule),
-        policy_digest=_policy_digest(target, verdict.rule),
+        policy_digest=policy_digest(target.grant.record, target.grant.approval, verdict.rule),
         person=session.person,
         token_id=session.token_id,
         maker=session.maker,
@@ -183,25 +181,3 @@ def _in_words(plan: ApprovalPlan, rule: str) -> str:
         if one.condition is not None and rule == one.name
     )
     return ": ".join((rule, *conditions))
-
-
-def _policy_digest(target: Target, rule: str) -> str:
-    """Return a digest of what decides besides the call itself: the server's record, the rules.
-
-    ``rule`` is the one that decided. Rules are known by what they say, and by their place among
-    those that cover the tool.
-    """
-    plain = msgspec.json.encode(target.grant.record, order="deterministic")
-    rules = _rules(target.grant.approval, rule)
-    return hashlib.sha256(plain + msgspec.json.encode(rules)).hexdigest()
-
-
-def _rules(plan: ApprovalPlan, rule: str) -> list[object]:
-    told: list[object] = []
-    for policy in plan.policies:
-        told.append((policy.name, policy.mode))
-        for place, one in enumerate(policy.rules):
-            told.append((one.effect, str(one.condition)))
-            if rule.startswith(one.name):
-                rule = f"{policy.name} {place}{rule.removeprefix(one.name)}"
-    return [*told, rule]

@@ -20,7 +20,7 @@ from bascule.audit.metrics import OTHER, Metrics
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import InvalidRecord, SessionRefused
 from bascule.model.call import LogMessage
-from bascule.model.decision import Reason
+from bascule.model.decision import Distrust, Reason
 from bascule.model.outcome import Failure
 from bascule.model.snapshot import Snapshot
 from bascule.model.status import ServerStatus
@@ -32,6 +32,7 @@ from bascule.node.bridge.definitions import Definitions, Presented, told
 from bascule.node.bridge.known_tools import names_credential
 from bascule.node.bridge.limiter import Limiter
 from bascule.node.bridge.opening import Opening, SessionOptions, opening_of
+from bascule.node.bridge.refusal import distrusted
 from bascule.node.bridge.session import Session, Standing
 from bascule.node.bridge.table import Owner, Target
 from bascule.node.changes import Changes, OnChange, Unsubscribe
@@ -98,11 +99,17 @@ class BridgeCore:
         self.changes = Changes()
         #: Says why calls may not be decided by the snapshot any more, if so (``Follower``): for a
         #: node whose control plane is elsewhere.
-        self.distrust: Callable[[], str | None] | None = None
+        self.distrust: Callable[[], Distrust | None] | None = None
         self._known: frozenset[str] = frozenset()
         self._scanner = Scanner()
         self._read: frozenset[str] = frozenset()
         self._writing = Scanner()
+
+    def refuse_distrusted(self) -> None:
+        """Raise where nothing known here may decide about a call any more."""
+        distrust = None if self.distrust is None else self.distrust()
+        if distrust is not None:
+            raise distrusted(distrust)
 
     @property
     def scanner(self) -> Scanner:

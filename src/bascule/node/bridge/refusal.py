@@ -12,7 +12,7 @@ import msgspec
 
 from bascule.errors import BasculeError, SessionRefused
 from bascule.model.code import ErrorCode
-from bascule.model.decision import Decision, deny
+from bascule.model.decision import Decision, Distrust, deny
 from bascule.model.outcome import Failure, failure
 from bascule.model.tool import ToolDescriptor
 from bascule.policy.naming import no_such_tool
@@ -37,10 +37,10 @@ def refused_since(refusal: SessionRefused) -> Refused:
     return refuse("mcp_policy_denied", str(refusal), details={"reason": refusal.reason})
 
 
-def outdated(words: str) -> Refused:
+def distrusted(why: Distrust) -> Refused:
     """Make the refusal of a call that nothing known here may decide about any more."""
-    problem = failure("mcp_unavailable", words, details={"reason": "stale"})
-    return Refused(problem, deny("", None, "node", "stale"))
+    problem = failure("mcp_unavailable", why.words, details={"reason": why.reason})
+    return Refused(problem, deny("", None, "node", why.reason))
 
 
 def denied(decision: Decision) -> Refused:

@@ -37,7 +37,7 @@ from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.outputs import Outputs
 from bascule.node.bridge.own_call import note_own, noted
 from bascule.node.bridge.record import declined
-from bascule.node.bridge.refusal import Refused, denied, misnamed, outdated, refuse, refused_since
+from bascule.node.bridge.refusal import Refused, denied, misnamed, refuse, refused_since
 from bascule.node.bridge.shown_tools import ShownTools
 from bascule.node.bridge.spending import Spending
 from bascule.node.bridge.table import Target
@@ -322,9 +322,7 @@ class Session(Lifetime):
     def _refuse_if_over(self) -> None:
         if self._closed:
             raise refuse("mcp_unavailable", "the session is closed")
-        words = None if self.core.distrust is None else self.core.distrust()
-        if words is not None:
-            raise outdated(words)
+        self.core.refuse_distrusted()
 
     async def _look_again(self) -> None:
         """After a wait: what was known before it may be out of date."""

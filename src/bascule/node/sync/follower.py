@@ -13,11 +13,13 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError
+from bascule.model.decision import Distrust
 from bascule.model.snapshot import Snapshot, SnapshotChange
 from bascule.model.status import ConnectionStatus, ServerStatus, badness
 from bascule.node.changes import News
@@ -25,8 +27,11 @@ from bascule.node.sync.judging import Implausible, Remedy, by_restart, doubt_abo
 from bascule.node.sync.ports import FollowingNode, RegistrySource, Report, SyncState
 
 _MAX_DOUBLINGS = 16
+#: Returns a time between two others.
+Jitter: TypeAlias = Callable[[float, float], float]
 
-
+#: What a registry says to a node that it will not have: its token was revoked, for one.
+_REFUSALS = frozenset({"unauthenticated", "forbidden"})
 #: How long whoever asks for the newest revision waits for what it ends.
 _APPLY_SECONDS = 2.0
 
@@ -46,7 +51,9 @@ class SyncSettings(Struct, frozen=True, kw_only=True):
     #: Failures in a row are answered with full jitter over a doubling delay; after so many of
     #: them there is no more than one try in so many seconds.
     backoff_seconds: float = 0.1
-    backoff_limit_seconds: float = 30.0
+    backoff_limit_seconds: float = 4.0
+    #: A registry that does not answer in time may be overrun: it is left alone for up to this.
+    overrun_limit_seconds: float = 30.0
     patient_after: int = 10
     patient_seconds: float = 1.0
     #: A watch that was lost sooner is a failure, whatever it said.
@@ -54,8 +61,25 @@ class SyncSettings(Struct, frozen=True, kw_only=True):
     #: The pause after a report, and when the same is said again.
     pause_seconds: float = 0.5
     report_seconds: float = 15.0
+    #: A watch that is lost for less long is not worth a report: the next one is there before it.
+    trouble_seconds: float = 2.0
     #: How long a node decides by what its registry does not confirm; None is for ever.
     max_stale: float | None = None
+
+    def delay(self, failures: int, jitter: Jitter, *, overrun: bool = False) -> float:
+        """Return how long to leave a registry alone after so many failures in a row."""
+        limit = self.overrun_limit_seconds if overrun else self.backoff_limit_seconds
+        doubled = self.backoff_seconds * 2 ** min(failures, _MAX_DOUBLINGS)
+        return self.jittered(failures, min(doubled, limit), jitter)
+
+    def jittered(self, failures: int, high: float, jitter: Jitter) -> float:
+        """Return a delay up to ``high``, and not less than many failures have."""
+        low = self.least_delay(failures)
+        return jitter(low, max(low, high))
+
+    def least_delay(self, failures: int) -> float:
+        """Return the shortest time between two tries after so many failures."""
+        return self.patient_seconds if failures >= self.patient_after else 0.0
 
 
 class Silent(BasculeError):
@@ -76,7 +100,7 @@ class Follower:
         *,
         clock: Clock = SYSTEM_CLOCK,
         settings: SyncSettings | None = None,
-        jitter: Callable[[float, float], float] = random.uniform,
+        jitter: Jitter = random.uniform,
         remedy: Remedy | None = by_restart,
     ) -> None:
         self._source = source
@@ -91,12 +115,17 @@ class Follower:
         self.confirmed_at = clock.now()
         self._confirmed_at = self._heard_at = clock.monotonic()
         self._gaps = 0
+        self._is_overrun = False
+        #: Since when the registry cannot be followed; None if it can, or never could.
+        self._lost_at: float | None = None
         self._refreshing = asyncio.Lock()
         self._applying: asyncio.TaskGroup | None = None
         self._taken: asyncio.Task[None] | None = None
         self._news = News()
         #: Why the registry cannot be followed now, if so.
         self.problem: str | None = None
+        #: Why the registry will not have this node any more, if so.
+        self.refusal: str | None = None
         #: Called whenever the registry has confirmed what is in force, or could not.
         self.on_word: Callable[[], object] | None = None
 
@@ -113,29 +142,33 @@ class Follower:
     @property
     def state(self) -> SyncState:
         """Say whether the snapshot may be called current, or decide anything at all."""
-        if self.distrust() is not None:
-            return "stale"
+        distrust = self.distrust()
+        if distrust is not None:
+            return "stale" if distrust.reason == "stale" else "refused"
         age = self._clock.monotonic() - self._confirmed_at
         fresh = age <= self._settings.ttl_seconds
         return "ok" if fresh and self.problem is None else "degraded"
 
-    def distrust(self) -> str | None:
-        """Say why nothing may be decided by the snapshot any more, if so (``max_stale``).
+    def distrust(self) -> Distrust | None:
+        """Say why nothing may be decided by the snapshot any more, if so.
 
-        It is asked for every call. The date may be set and a machine may sleep, so both clocks
-        count.
+        Its registry refuses the node, or has not been heard for ``max_stale``. It is asked for
+        every call. The date may be set and a machine may sleep, so both clocks count.
         """
+        if self.refusal is not None:
+            return Distrust("node_refused", self.refusal)
         most = self._settings.max_stale
         if most is None:
             return None
         since = self._clock.monotonic() - self._confirmed_at
         if since < most and not is_stale(self.confirmed_at, self._clock.now(), most):
             return None
-        return (
+        words = (
             f"this node has not heard from its control plane for {most / 3600:g} h "
             "(node.max_stale), and nothing is called by what was allowed then; it goes on as soon "
             "as the control plane answers"
         )
+        return Distrust("stale", words)
 
     async def catch_up(self) -> None:
         """Put the newest revision in force now; raise where the registry cannot be asked.
@@ -175,19 +208,21 @@ class Follower:
         while True:
             steady = await self._watch_once()
             failures = 0 if steady else failures + 1
-            await self._clock.sleep(self._delay(failures))
+            delay = self._settings.delay(failures, self._jitter, overrun=self._is_overrun)
+            await self._clock.sleep(delay)
 
     async def _watch_once(self) -> bool:
         """List, then watch until the stream is lost; say whether it was good for a while."""
         self._gaps, began = 0, self._clock.monotonic()
-        self._heard_at = began
+        self._heard_at, self._is_overrun = began, False
         try:
             await self._refresh()
             async with asyncio.timeout(self._settings.answer_seconds):
                 stream = await self._source.watch(self._current)
             await self._listen(stream)
-            self.problem = "the registry ended the watch"
+            self._lose("the registry ended the watch")
         except (BasculeError, TimeoutError) as error:
+            self._is_overrun = isinstance(error, TimeoutError)
             self._note(error)
         return self._heard_at - began >= self._settings.steady_seconds
 
@@ -233,16 +268,21 @@ class Follower:
 
     async def _fill_gap(self) -> None:
         """Ask for the whole; more slowly where every change of a watch leads to that."""
-        await self._clock.sleep(self._least_delay(self._gaps))
+        await self._clock.sleep(self._settings.least_delay(self._gaps))
         self._gaps += 1
         await self._refresh()
 
     async def _poll(self) -> None:
-        """Ask now and then: a watch may hang without a word."""
+        """Ask now and then, unless the registry has said meanwhile where it is.
+
+        A watch that lives repeats that every few seconds, so thousands who follow need not ask.
+        """
         settings = self._settings
         while True:
             pause = self._jitter(settings.poll_seconds, settings.poll_limit_seconds)
             await self._clock.sleep(pause)
+            if self._clock.monotonic() - self._confirmed_at < pause:
+                continue
             try:
                 await self._refresh()
             except (BasculeError, TimeoutError) as error:
@@ -259,7 +299,7 @@ class Follower:
                 found = await self._asked(known)
             self._refuse_doubtful(known, found)
             overtaken = self._current is not known and self._current.is_beyond(found)
-            if not overtaken and not self._current.position.agrees(found.position):
+            if not overtaken and not self._current.is_at(found):
                 self._take(found)
             self._confirm()
 
@@ -286,30 +326,26 @@ class Follower:
 
     def _confirm(self) -> None:
         self._confirmed_at, self.confirmed_at = self._clock.monotonic(), self._clock.now()
-        self.problem = None
+        self.problem = self.refusal = self._lost_at = None
         self._tell_of_word()
 
     def _note(self, error: Exception) -> None:
-        self.problem = str(error) or "the registry did not answer in time"
+        self._lose(str(error) or "the registry did not answer in time")
+        if isinstance(error, BasculeError) and error.code in _REFUSALS:
+            self.refusal = (
+                f"the control plane refuses this node, and nothing is called here: {self.problem}"
+            )
         self._tell_of_word()
+
+    def _lose(self, problem: str) -> None:
+        if self.problem is None:
+            self._lost_at = self._clock.monotonic()
+        self.problem = problem
 
     def _tell_of_word(self) -> None:
         self._news.tell()
         if self.on_word is not None:
             self.on_word()
-
-    def _delay(self, failures: int) -> float:
-        settings = self._settings
-        doubled = settings.backoff_seconds * 2 ** min(failures, _MAX_DOUBLINGS)
-        return self._jittered(failures, min(doubled, settings.backoff_limit_seconds))
-
-    def _jittered(self, failures: int, high: float) -> float:
-        low = self._least_delay(failures)
-        return self._jitter(low, max(low, high))
-
-    def _least_delay(self, failures: int) -> float:
-        settings = self._settings
-        return settings.patient_seconds if failures >= settings.patient_after else 0.0
 
     # --- the way back
 
@@ -318,16 +354,15 @@ class Follower:
         said: object = None
         said_at, failures = 0.0, 0
         while True:
-            state = "ok" if self.state == "ok" else "degraded"
-            report = Report(self.revision, state, _one_each(self._node.statuses()))
+            report = self._report()
             now = self._clock.monotonic()
-            words = (report.revision, report.state, _words(report.servers))
+            words = (report.revision, report.state, report.reason, _words(report.servers))
             if words != said or now - said_at >= self._settings.report_seconds:
                 if await self._send(report):
                     said, said_at, failures = words, now, 0
                 else:
                     failures += 1
-            pause = max(self._settings.pause_seconds, self._least_delay(failures))
+            pause = max(self._settings.pause_seconds, self._settings.least_delay(failures))
             await self._clock.sleep(pause)
             if failures:
                 await self._news.wait(self._clock, self._patience(failures))
@@ -336,10 +371,24 @@ class Follower:
                 silence = said_at + self._settings.report_seconds - self._clock.monotonic()
                 await self._news.wait(self._clock, silence)
 
+    def _report(self) -> Report:
+        servers = _one_each(self._node.statuses())
+        if self.state == "ok" or self._is_lost_just_now():
+            return Report(self.revision, "ok", servers)
+        distrust = self.distrust()
+        reason = self.problem if distrust is None else distrust.words
+        return Report(self.revision, "degraded", servers, reason)
+
+    def _is_lost_just_now(self) -> bool:
+        if self._lost_at is None or self.distrust() is not None:
+            return False
+        return self._clock.monotonic() - self._lost_at < self._settings.trouble_seconds
+
     def _patience(self, failures: int) -> float:
         """Return how long to keep a report that was not taken, if nothing happens meanwhile."""
         doubled = self._settings.pause_seconds * 2 ** min(failures, _MAX_DOUBLINGS)
-        return self._jittered(failures, min(doubled, self._settings.report_seconds))
+        high = min(doubled, self._settings.report_seconds, self._settings.overrun_limit_seconds)
+        return self._settings.jittered(failures, high, self._jitter)
 
     async def _send(self, report: Report) -> bool:
         try:

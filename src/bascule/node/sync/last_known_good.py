@@ -104,6 +104,7 @@ class LastKnownGood:
         self._token = token.encode()
         self._clock = clock
         self._waiting: Knowledge | None = None
+        self._is_unwanted = False
         self._written: Knowledge | None = None
         self._not_before = clock.monotonic()
         self._news = News()
@@ -124,9 +125,16 @@ class LastKnownGood:
         """Have this written soon, in place of what still waits."""
         if self._closing:
             raise RuntimeError("what is known is kept until it is closed")
-        self._waiting = knowledge
+        self._waiting, self._is_unwanted = knowledge, False
         self._news.tell()
         if self._writer is None:
+            self._writer = asyncio.create_task(self._write_all())
+
+    def discard(self) -> None:
+        """Have the file taken away, in place of what still waits: it may not be started from."""
+        self._waiting, self._is_unwanted = None, True
+        self._news.tell()
+        if self._writer is None and not self._closing:
             self._writer = asyncio.create_task(self._write_all())
 
     async def close(self) -> None:
@@ -141,8 +149,20 @@ class LastKnownGood:
             await self._news.wait(self._clock, self._pause())
             if self._pause() == 0:
                 await self._write()
+            self._remove_unwanted()
         if self._waiting is not None:
             await self._write()
+        self._remove_unwanted()
+
+    def _remove_unwanted(self) -> None:
+        if not self._is_unwanted:
+            return
+        self._written = None
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            words = f"{self._path}: cannot be taken away: {error.strerror}; do it before a start"
+            say(logger, logging.ERROR, words)
 
     def _pause(self) -> float | None:
         """Return how long what waits has to; None where nothing does."""

@@ -14,16 +14,21 @@ from bascule.model.snapshot import Snapshot, SnapshotChange
 from bascule.model.status import ServerStatus
 from bascule.node.changes import Announcing
 
-#: A ``stale`` node has not heard from its registry for so long that it decides nothing.
-SyncState = Literal["ok", "degraded", "stale"]
+#: A ``stale`` node has not heard from its registry for so long that it decides nothing; neither
+#: does one that its registry has ``refused``.
+SyncState = Literal["ok", "degraded", "stale", "refused"]
 
 
 class Report(Struct, frozen=True):
-    """What a node tells its registry: the revision in force, and every server, once."""
+    """What a node tells its registry: the revision in force, and every server, once.
+
+    ``reason`` is why it is degraded.
+    """
 
     revision: int
     state: Literal["ok", "degraded"]
     servers: tuple[ServerStatus, ...]
+    reason: str | None = None
 
 
 class RegistrySource(Protocol):

@@ -79,12 +79,13 @@ class Dialling(Struct, frozen=True, kw_only=True):
     async def _judged(self, url: Url) -> None:
         """Judge what a name means here, although the proxy will ask for itself.
 
-        Where only the proxy can resolve names, there is nothing to judge.
+        Where only the proxy can resolve names, there is nothing to judge but the name.
         """
         try:
             await self._addresses(url)
         except OSError:
-            return
+            if self.egress is not None:
+                self.egress.check_name(url.host)
 
     async def _addresses(self, url: Url) -> list[str]:
         found = await self._resolved(url)

@@ -29,7 +29,8 @@ class ApprovalShown(Struct, frozen=True, kw_only=True):
     """One question and what became of it; ``reason`` says why it is denied, withdrawn or void.
 
     ``request_id`` is the call that asked, ``claimed_by`` the one that used the approval. ``rule``
-    is what requires it, ``digest`` is of all that is shown to whoever decides.
+    is what requires it, ``digest`` is of all that is shown to whoever decides. ``node`` is where it
+    was asked, or used, unless that is the process that keeps it.
     """
 
     id: str
@@ -52,6 +53,7 @@ class ApprovalShown(Struct, frozen=True, kw_only=True):
     decided: DecisionShown | None
     reason: str
     claimed_by: str | None
+    node: str | None = None
 
 
 class ApprovalQuestion(ApprovalShown, frozen=True, kw_only=True):

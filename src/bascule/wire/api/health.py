@@ -11,6 +11,8 @@ UNWELL_SERVERS = "servers_unwell"
 NOT_FOLLOWING = "not_following"
 #: A node has not heard from its control plane for so long that it decides nothing.
 STALE = "stale"
+#: The control plane of a node refuses it, and it decides nothing.
+NODE_REFUSED = "node_refused"
 
 
 class Health(Struct, frozen=True):

@@ -6,13 +6,17 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from bascule.model.assignment import MOST_NAMED
 from bascule.model.sandbox import Standing
-from bascule.model.server import SERVER_ID_PATTERN
+from bascule.model.server import SERVER_ID_PATTERN, Tag
 from bascule.model.status import State, Trouble
+from bascule.model.task import TaskId
 
 #: How many servers a report may name, and how long its texts may be.
 MAX_SERVERS = 2_000
 MAX_TEXT = 500
+#: How long the name of a node may be: that of its token.
+MAX_NAME = 128
 NodeState = Literal["ok", "degraded", "ended"]
 _Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 _Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -38,13 +42,14 @@ class NodeWords(Struct, frozen=True, forbid_unknown_fields=True):
     """All that a node says at one time, in place of what it said before.
 
     ``node`` is the name of its token. ``state`` is ``ok``, ``degraded`` (it cannot follow the
-    registry) or ``ended``: it says goodbye, and is forgotten.
+    registry, and ``reason`` says why) or ``ended``: it says goodbye, and is forgotten.
     """
 
-    node: Annotated[str, Meta(min_length=1, max_length=128)]
+    node: Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
     state: NodeState
     revision: Annotated[int, Meta(ge=0)] = 0
     servers: Annotated[tuple[ServerWords, ...], Meta(max_length=MAX_SERVERS)] = ()
+    reason: _Text | None = None
 
 
 class NodeSaid(Struct, frozen=True):
@@ -53,6 +58,17 @@ class NodeSaid(Struct, frozen=True):
     state: NodeState
     revision: Annotated[int, Meta(ge=0)] = 0
     servers: Annotated[tuple[ServerWords, ...], Meta(max_length=MAX_SERVERS)] = ()
+    reason: _Text = ""
+
+
+class NewAssignment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a node serves from now on: tasks, and labels of their servers (tags of the records).
+
+    Without a list, all of them; with an empty one, none.
+    """
+
+    tasks: Annotated[tuple[TaskId, ...], Meta(max_length=MOST_NAMED)] | None = None
+    labels: Annotated[tuple[Tag, ...], Meta(max_length=MOST_NAMED)] | None = None
 
 
 class NodeHeard(Struct, frozen=True):
@@ -64,15 +80,17 @@ class NodeHeard(Struct, frozen=True):
 class NodeStanding(Struct, frozen=True, kw_only=True):
     """How a node stands to its control plane, as its owner is told.
 
-    A ``degraded`` node serves what it knows, a ``stale`` one nothing. ``confirmed_at`` is when the
-    control plane last said that this is right.
+    A ``degraded`` node serves what it knows, a ``stale`` or ``refused`` one nothing.
+    ``confirmed_at`` is when the control plane last said that this is right, ``assigned`` what the
+    node serves.
     """
 
     node: str
     registry: str
     store_id: str
     revision: int
-    state: Literal["ok", "degraded", "stale"]
+    state: Literal["ok", "degraded", "stale", "refused"]
     reason: str | None
     confirmed_at: str | None
+    assigned: str
     servers: tuple[ServerWords, ...]

@@ -92,12 +92,18 @@ class Overview(Struct, frozen=True, kw_only=True):
     attention: tuple[Attention, ...]
 
 
+#: The state of a node that is assigned something and was never here.
+UNSEEN = "unseen"
+
+
 class NodeShown(Struct, frozen=True, kw_only=True):
     """A node as it reported last; ``servers`` counts them by state.
 
     ``state`` is ``ok``, ``degraded`` (it does not follow the registry), ``silent`` (no report
-    for long) or ``lost`` (its stream has ended). ``version`` is None where it is not known.
-    ``doubled_at`` is when another process last wanted to be the same node and was refused.
+    for long), ``lost`` (its stream has ended) or ``unseen`` (it is assigned something and was never
+    here). ``version`` is None where it is not known. ``doubled_at`` is when another process last
+    wanted to be the same node and was refused. ``reason`` is why it is degraded, in its own words.
+    ``tasks`` and ``labels`` are what it is assigned; None is all.
     """
 
     name: str
@@ -107,9 +113,26 @@ class NodeShown(Struct, frozen=True, kw_only=True):
     last_seen: str | None
     servers: dict[str, int]
     doubled_at: str | None = None
+    reason: str | None = None
+    tasks: tuple[str, ...] | None = None
+    labels: tuple[str, ...] | None = None
+
+
+class NodeDetail(Struct, frozen=True, kw_only=True):
+    """A node, with the tasks and servers that it serves by its assignment; None is all.
+
+    ``warnings`` say which names of the assignment lead to nothing.
+    """
+
+    node: NodeShown
+    assigned_by: str | None
+    assigned_at: str | None
+    serves_tasks: tuple[str, ...] | None
+    serves_servers: tuple[str, ...] | None
+    warnings: tuple[str, ...] = ()
 
 
 class NodeList(Struct, frozen=True):
-    """All nodes that reported, by name."""
+    """All nodes that reported, or are assigned something, by name."""
 
     nodes: tuple[NodeShown, ...]

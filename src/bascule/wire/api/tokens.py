@@ -40,6 +40,8 @@ class Identity(Struct, frozen=True):
     #: Which parts that a process may be without it has: agents, approvals, secrets.
     serves: tuple[str, ...] = ()
     mark: str = ""
+    #: Where tools and models are called, if not here.
+    node_url: str | None = None
 
 
 class NewToken(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -18,20 +18,22 @@ class Position(_message.Message):
     def __init__(self, store_id: _Optional[str] = ..., revision: _Optional[int] = ..., mark: _Optional[str] = ...) -> None: ...
 
 class FollowRequest(_message.Message):
-    __slots__ = ("since_revision", "store_id", "mark", "tokens_version", "process", "version")
+    __slots__ = ("since_revision", "store_id", "mark", "tokens_version", "process", "version", "part")
     SINCE_REVISION_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
     TOKENS_VERSION_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
     since_revision: int
     store_id: str
     mark: str
     tokens_version: str
     process: str
     version: str
-    def __init__(self, since_revision: _Optional[int] = ..., store_id: _Optional[str] = ..., mark: _Optional[str] = ..., tokens_version: _Optional[str] = ..., process: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+    part: str
+    def __init__(self, since_revision: _Optional[int] = ..., store_id: _Optional[str] = ..., mark: _Optional[str] = ..., tokens_version: _Optional[str] = ..., process: _Optional[str] = ..., version: _Optional[str] = ..., part: _Optional[str] = ...) -> None: ...
 
 class FollowResponse(_message.Message):
     __slots__ = ("welcome", "snapshot", "change", "tokens", "secrets", "work", "bookmark")
@@ -79,28 +81,34 @@ class Assignment(_message.Message):
     def __init__(self, tasks: _Optional[_Union[_records_pb2.StringList, _Mapping[str, object]]] = ..., labels: _Optional[_Union[_records_pb2.StringList, _Mapping[str, object]]] = ...) -> None: ...
 
 class SnapshotPart(_message.Message):
-    __slots__ = ("position", "predecessor", "records", "partial")
+    __slots__ = ("position", "predecessor", "records", "partial", "part")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     PREDECESSOR_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
     position: Position
     predecessor: str
     records: _containers.RepeatedCompositeFieldContainer[Record]
     partial: bool
-    def __init__(self, position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., predecessor: _Optional[str] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping[str, object]]]] = ..., partial: bool = ...) -> None: ...
+    part: str
+    def __init__(self, position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., predecessor: _Optional[str] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping[str, object]]]] = ..., partial: bool = ..., part: _Optional[str] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("position", "upserts", "deletes", "partial")
+    __slots__ = ("position", "upserts", "deletes", "partial", "since", "part")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     UPSERTS_FIELD_NUMBER: _ClassVar[int]
     DELETES_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
     position: Position
     upserts: _containers.RepeatedCompositeFieldContainer[Record]
     deletes: _containers.RepeatedCompositeFieldContainer[RecordKey]
     partial: bool
-    def __init__(self, position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., upserts: _Optional[_Iterable[_Union[Record, _Mapping[str, object]]]] = ..., deletes: _Optional[_Iterable[_Union[RecordKey, _Mapping[str, object]]]] = ..., partial: bool = ...) -> None: ...
+    since: int
+    part: str
+    def __init__(self, position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., upserts: _Optional[_Iterable[_Union[Record, _Mapping[str, object]]]] = ..., deletes: _Optional[_Iterable[_Union[RecordKey, _Mapping[str, object]]]] = ..., partial: bool = ..., since: _Optional[int] = ..., part: _Optional[str] = ...) -> None: ...
 
 class Record(_message.Message):
     __slots__ = ("server", "task", "profile", "platform", "backend", "user")
@@ -263,18 +271,20 @@ class Standing(_message.Message):
     def __init__(self, asked: _Optional[str] = ..., in_force: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class FinishRequest(_message.Message):
-    __slots__ = ("id", "step", "trial", "previews", "failure")
+    __slots__ = ("id", "step", "trial", "previews", "failure", "definitions")
     ID_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     PREVIEWS_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    DEFINITIONS_FIELD_NUMBER: _ClassVar[int]
     id: str
     step: TrialStep
     trial: Trial
     previews: ToolPreviews
     failure: Failure
-    def __init__(self, id: _Optional[str] = ..., step: _Optional[_Union[TrialStep, _Mapping[str, object]]] = ..., trial: _Optional[_Union[Trial, _Mapping[str, object]]] = ..., previews: _Optional[_Union[ToolPreviews, _Mapping[str, object]]] = ..., failure: _Optional[_Union[Failure, _Mapping[str, object]]] = ...) -> None: ...
+    definitions: _containers.RepeatedCompositeFieldContainer[_records_pb2.Json]
+    def __init__(self, id: _Optional[str] = ..., step: _Optional[_Union[TrialStep, _Mapping[str, object]]] = ..., trial: _Optional[_Union[Trial, _Mapping[str, object]]] = ..., previews: _Optional[_Union[ToolPreviews, _Mapping[str, object]]] = ..., failure: _Optional[_Union[Failure, _Mapping[str, object]]] = ..., definitions: _Optional[_Iterable[_Union[_records_pb2.Json, _Mapping[str, object]]]] = ...) -> None: ...
 
 class FinishResponse(_message.Message):
     __slots__ = ("wanted",)
@@ -413,16 +423,18 @@ class ApprovalRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., session_id: _Optional[str] = ..., caller: _Optional[str] = ..., task_id: _Optional[str] = ..., server: _Optional[str] = ..., tool: _Optional[str] = ..., arguments: _Optional[_Union[_records_pb2.Json, _Mapping[str, object]]] = ..., arguments_digest: _Optional[str] = ..., definition_digest: _Optional[str] = ..., revision: _Optional[int] = ..., rule: _Optional[str] = ..., policy_digest: _Optional[str] = ..., person: _Optional[str] = ..., token_id: _Optional[str] = ..., maker: _Optional[str] = ..., payload: _Optional[bytes] = ..., definition: _Optional[_Union[_records_pb2.Json, _Mapping[str, object]]] = ..., approval_id: _Optional[str] = ...) -> None: ...
 
 class AskResponse(_message.Message):
-    __slots__ = ("approved", "denied", "waiting", "unasked")
+    __slots__ = ("approved", "denied", "waiting", "unasked", "unanswered")
     APPROVED_FIELD_NUMBER: _ClassVar[int]
     DENIED_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     UNASKED_FIELD_NUMBER: _ClassVar[int]
+    UNANSWERED_FIELD_NUMBER: _ClassVar[int]
     approved: Approved
     denied: Denied
     waiting: Waiting
     unasked: Unasked
-    def __init__(self, approved: _Optional[_Union[Approved, _Mapping[str, object]]] = ..., denied: _Optional[_Union[Denied, _Mapping[str, object]]] = ..., waiting: _Optional[_Union[Waiting, _Mapping[str, object]]] = ..., unasked: _Optional[_Union[Unasked, _Mapping[str, object]]] = ...) -> None: ...
+    unanswered: Unanswered
+    def __init__(self, approved: _Optional[_Union[Approved, _Mapping[str, object]]] = ..., denied: _Optional[_Union[Denied, _Mapping[str, object]]] = ..., waiting: _Optional[_Union[Waiting, _Mapping[str, object]]] = ..., unasked: _Optional[_Union[Unasked, _Mapping[str, object]]] = ..., unanswered: _Optional[_Union[Unanswered, _Mapping[str, object]]] = ...) -> None: ...
 
 class Approved(_message.Message):
     __slots__ = ("call", "approval_id")
@@ -451,6 +463,16 @@ class Waiting(_message.Message):
 class Unasked(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class Unanswered(_message.Message):
+    __slots__ = ("code", "message", "retry_after")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    message: str
+    retry_after: float
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., retry_after: _Optional[float] = ...) -> None: ...
 
 class ExactCall(_message.Message):
     __slots__ = ("task_id", "server_id", "tool_name", "arguments_digest", "definition_digest", "policy_digest", "rule", "person", "caller", "token_id")
@@ -487,6 +509,84 @@ class ClaimRequest(_message.Message):
     def __init__(self, approval_id: _Optional[str] = ..., call: _Optional[_Union[ExactCall, _Mapping[str, object]]] = ..., intent: _Optional[bytes] = ...) -> None: ...
 
 class ClaimResponse(_message.Message):
+    __slots__ = ("refusal",)
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    refusal: str
+    def __init__(self, refusal: _Optional[str] = ...) -> None: ...
+
+class GetApprovalRequest(_message.Message):
+    __slots__ = ("approval_id", "wait_ms")
+    APPROVAL_ID_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    approval_id: str
+    wait_ms: int
+    def __init__(self, approval_id: _Optional[str] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+
+class GetApprovalResponse(_message.Message):
+    __slots__ = ("approval",)
+    APPROVAL_FIELD_NUMBER: _ClassVar[int]
+    approval: Approval
+    def __init__(self, approval: _Optional[_Union[Approval, _Mapping[str, object]]] = ...) -> None: ...
+
+class Approval(_message.Message):
+    __slots__ = ("id", "state", "call", "session_id", "request_id", "revision", "maker", "asked_at", "expires_at", "digest", "decided", "reason", "claimed_by", "told", "node")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    MAKER_FIELD_NUMBER: _ClassVar[int]
+    ASKED_AT_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DECIDED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    CLAIMED_BY_FIELD_NUMBER: _ClassVar[int]
+    TOLD_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    state: str
+    call: ExactCall
+    session_id: str
+    request_id: str
+    revision: int
+    maker: str
+    asked_at: float
+    expires_at: float
+    digest: str
+    decided: Decided
+    reason: str
+    claimed_by: str
+    told: bool
+    node: str
+    def __init__(self, id: _Optional[str] = ..., state: _Optional[str] = ..., call: _Optional[_Union[ExactCall, _Mapping[str, object]]] = ..., session_id: _Optional[str] = ..., request_id: _Optional[str] = ..., revision: _Optional[int] = ..., maker: _Optional[str] = ..., asked_at: _Optional[float] = ..., expires_at: _Optional[float] = ..., digest: _Optional[str] = ..., decided: _Optional[_Union[Decided, _Mapping[str, object]]] = ..., reason: _Optional[str] = ..., claimed_by: _Optional[str] = ..., told: bool = ..., node: _Optional[str] = ...) -> None: ...
+
+class Decided(_message.Message):
+    __slots__ = ("verb", "by", "token_id", "person", "at", "reason", "self_approved")
+    VERB_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    PERSON_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SELF_APPROVED_FIELD_NUMBER: _ClassVar[int]
+    verb: str
+    by: str
+    token_id: str
+    person: str
+    at: float
+    reason: str
+    self_approved: bool
+    def __init__(self, verb: _Optional[str] = ..., by: _Optional[str] = ..., token_id: _Optional[str] = ..., person: _Optional[str] = ..., at: _Optional[float] = ..., reason: _Optional[str] = ..., self_approved: bool = ...) -> None: ...
+
+class WithdrawRequest(_message.Message):
+    __slots__ = ("approval_id",)
+    APPROVAL_ID_FIELD_NUMBER: _ClassVar[int]
+    approval_id: str
+    def __init__(self, approval_id: _Optional[str] = ...) -> None: ...
+
+class WithdrawResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

@@ -494,16 +494,18 @@ class GetPlatformRequest(_message.Message):
     def __init__(self, at_least: _Optional[int] = ...) -> None: ...
 
 class GetPlatformResponse(_message.Message):
-    __slots__ = ("revision", "platform", "store_id", "mark")
+    __slots__ = ("revision", "platform", "store_id", "mark", "predecessor")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     PLATFORM_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
+    PREDECESSOR_FIELD_NUMBER: _ClassVar[int]
     revision: int
     platform: _records_pb2.PlatformRecord
     store_id: str
     mark: str
-    def __init__(self, revision: _Optional[int] = ..., platform: _Optional[_Union[_records_pb2.PlatformRecord, _Mapping[str, object]]] = ..., store_id: _Optional[str] = ..., mark: _Optional[str] = ...) -> None: ...
+    predecessor: str
+    def __init__(self, revision: _Optional[int] = ..., platform: _Optional[_Union[_records_pb2.PlatformRecord, _Mapping[str, object]]] = ..., store_id: _Optional[str] = ..., mark: _Optional[str] = ..., predecessor: _Optional[str] = ...) -> None: ...
 
 class WatchPlatformRequest(_message.Message):
     __slots__ = ("since_revision", "store_id", "mark", "include_objects", "send_initial")

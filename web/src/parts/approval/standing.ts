@@ -14,10 +14,11 @@ export const STANDING: Record<ApprovalState, { label: string; tone: string }> = 
   void: { label: "Void", tone: "" },
 };
 
-/** Who asks: the person where one is known, and the token's name. */
+/** Who asks: the person where one is known, and the token's name; and at which node of its own. */
 export function askerOf(one: ApprovalShown): string {
-  if (one.person && one.caller && one.person !== one.caller) return `${one.person} (${one.caller})`;
-  return one.person ?? one.caller ?? "nobody by name";
+  const both = one.person && one.caller && one.person !== one.caller;
+  const who = both ? `${one.person} (${one.caller})` : (one.person ?? one.caller ?? "nobody by name");
+  return one.node ? `${who} at node ${one.node}` : who;
 }
 
 /** Who decided: the person where one is known, else the token's name. */

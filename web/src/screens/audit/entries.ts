@@ -105,7 +105,7 @@ export function subjectOf(event: JsonObject): string {
 /** What stands under it: where, by whom, why. */
 export function detailOf(event: JsonObject): string {
   const names = isCall(event) || event["event"] === "approval"
-    ? ["server_id", "task_id", "person", "caller"]
+    ? ["server_id", "task_id", "person", "caller", "node"]
     : ["by", "task_id", "person", "caller", "last_error", ...(event["event"] === "secret" ? ["server_id"] : [])];
   const said = names.map((name) => text(event[name])).filter(Boolean);
   const why = isCall(event) ? text(event["code"]) : "";

@@ -70,7 +70,7 @@ async def open_upstream(
     ``on_connected`` of every connection that is made to the server.
     """
     http = _http(record)
-    egress = EgressRules(reading.rules.egress)
+    egress = EgressRules.under(reading.rules)
     url = parse_url(reading.text(http.url, "http.url"), "http.url")
     egress.check_url(url, insecure=http.insecure)
     headers = await read_headers(http.headers, "http.headers", reading)

@@ -1,0 +1,198 @@
+"""Both ends of the work for nodes, at one replica.
+
+One end asks, and waits for answers; the other hands out what waits for the nodes that follow here,
+and tells them when nobody waits any more. Replicas meet in rows alone, so the two ends need not be
+at the same one. A bell says that rows may have changed; every two seconds they are looked at
+anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+
+from bascule.clock import Clock
+from bascule.control.registry.service import RegistryService
+from bascule.control.work.hands import Hand
+from bascule.control.work.jobs import NOT_DONE, Answer, Job, Undone, body_of, is_last
+from bascule.control.work.questions import Question
+from bascule.control.work.rows import Reception, Work, WorkRows
+from bascule.db.errors import StoreUnavailable
+from bascule.lifetime import Lifetime, Tasks
+
+#: How long a piece of work has, from the question to the last answer.
+WORK_SECONDS = 50.0
+POLL_SECONDS = 2.0
+_SWEEP_SECONDS = 30.0
+
+
+class WorkChannel(Lifetime):
+    """Asks nodes wherever they follow, and serves those that follow here."""
+
+    def __init__(self, rows: WorkRows, service: RegistryService, clock: Clock) -> None:
+        self._rows = rows
+        self._service = service
+        self._clock = clock
+        self._tasks = Tasks()
+        self._bell = asyncio.Event()
+        self._questions: dict[str, Question] = {}
+        self._hands: dict[str, Hand] = {}
+        #: Works that nobody waits for any more, and those whose node has left, with its name.
+        self._unwanted: set[str] = set()
+        self._left: dict[str, str] = {}
+        self._swept_at = clock.monotonic()
+
+    async def start(self) -> None:
+        """Look after rows from now on."""
+        self._tasks.start(self._ring_now_and_then())
+        self._tasks.start(self._follow())
+        listening = self._rows.listening(self._bell.set)
+        if listening is not None:
+            self._tasks.start(listening)
+
+    async def close(self) -> None:
+        """Stop that; whoever waits at another replica is told that the nodes of this one left."""
+        await self._tasks.end()
+        with suppress(StoreUnavailable):
+            await self._flush()
+
+    # --- asking
+
+    def lives(self, node: str) -> bool:
+        """Say whether a node follows this replica, or was just seen to follow another."""
+        followers = self._service.standing.followers() if self._rows.shared else ()
+        return node in self._hands or node in followers
+
+    def living(self) -> frozenset[str]:
+        """Return the names of all nodes that can be asked."""
+        followers = self._service.standing.followers() if self._rows.shared else ()
+        return frozenset(self._hands).union(followers)
+
+    async def ask(self, node: str, job: Job, told: Callable[[Answer], None]) -> Answer:
+        """Have a node do something; return its last answer, and tell of those before.
+
+        Raise NotTaken where it was certainly not begun, TooMuchWork and StoreUnavailable.
+        """
+        work = Work(
+            id=secrets.token_hex(16),
+            node=node,
+            job=body_of(job),
+            revision=self._service.view.revision,
+            seconds=WORK_SECONDS,
+        )
+        question = self._questions[work.id] = Question(work, self._clock)
+        try:
+            await self._rows.add(work)
+            self._bell.set()
+            while not is_last(answer := await question.next()):
+                told(answer)
+            return answer
+        finally:
+            del self._questions[work.id]
+            self._unwanted.add(work.id)
+            self._bell.set()
+
+    # --- handing out
+
+    @contextmanager
+    def handing(self, node: str, call: Callable[[], None]) -> Generator[Hand, None, None]:
+        """Hand out what waits for a node during the block, once it is ready for it.
+
+        ``call`` is called whenever the hand has something. What was not finished at the end is not
+        done: its node may be gone for good.
+        """
+        hand = self._hands[node] = Hand(node, call, self._bell.set)
+        try:
+            yield hand
+        finally:
+            if self._hands.get(node) is hand:
+                del self._hands[node]
+            self._left |= dict.fromkeys(hand.open, node)
+            self._bell.set()
+
+    async def answer(self, id: str, node: str, answer: Answer) -> Reception:
+        """Take what a node says to its work."""
+        last = is_last(answer)
+        reception = await self._rows.answer(id, node, body_of(answer), last=last)
+        hand = self._hands.get(node)
+        if hand is not None and (last or reception == "unwanted"):
+            hand.open.discard(id)
+        self._bell.set()
+        return reception
+
+    # --- looking
+
+    async def _ring_now_and_then(self) -> None:
+        while True:
+            await self._clock.sleep(POLL_SECONDS)
+            self._bell.set()
+
+    async def _follow(self) -> None:
+        while True:
+            self._bell.clear()
+            with suppress(StoreUnavailable):  # the next look may succeed, and deadlines hold
+                await self._look()
+            await self._bell.wait()
+
+    async def _look(self) -> None:
+        for question in self._questions.values():
+            question.judge(lives=self.lives(question.work.node))
+        await self._flush()
+        if self._questions:
+            await self._read()
+        if self._hands:
+            await self._give()
+            await self._cancel()
+        if self._clock.monotonic() - self._swept_at >= _SWEEP_SECONDS:
+            self._swept_at = self._clock.monotonic()
+            await self._rows.sweep()
+
+    async def _flush(self) -> None:
+        """Write down what could not be waited for when it came up."""
+        while self._unwanted:
+            ids = [*self._unwanted]
+            await self._rows.remove(ids)
+            self._unwanted.difference_update(ids)
+        while self._left:
+            id, node = next(iter(self._left.items()))
+            words = f"node {node!r} left while it was at it: its connection was lost"
+            await self._rows.answer(id, node, body_of(Undone(NOT_DONE, words)), last=True)
+            del self._left[id]
+            self._bell.set()
+
+    async def _read(self) -> None:
+        """Hand on what was answered to questions of this replica."""
+        asked = {**self._questions}
+        found = await self._rows.progress({id: one.known for id, one in asked.items()})
+        for id, question in asked.items():
+            question.take(found.get(id))
+            if question.is_overdue and await self._rows.withdraw(id):
+                question.refuse_untaken()
+
+    async def _give(self) -> None:
+        """Take what waits for nodes that are ready here, and hand it to them."""
+        ready = {node for node, hand in self._hands.items() if hand.is_ready}
+        theirs = ready.intersection(await self._rows.waiting()) if ready else ()
+        if not theirs:
+            return
+        for work in await self._rows.take(theirs):
+            hand = self._hands.get(work.node)
+            if hand is None:
+                self._left[work.id] = work.node
+                self._bell.set()
+                continue
+            if self._service.view.revision < work.revision:
+                with suppress(StoreUnavailable):  # what the node has is tried then
+                    await self._service.catch_up()
+            hand.give(work)
+
+    async def _cancel(self) -> None:
+        """Tell nodes of works that nobody waits for any more."""
+        handed = {id: hand for hand in self._hands.values() for id in hand.open}
+        if not handed:
+            return
+        wanted = await self._rows.wanted([*handed])
+        for id in handed.keys() - wanted:
+            handed[id].cancel(id)

@@ -1,0 +1,94 @@
+"""The page of a control plane alone: what it tries is done by a node elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.async_api import expect
+
+from bascule.wire.api.addresses import ADMIN
+from tests.browser.screen import Screen
+from tests.browser.site import Site, serving
+from tests.browser.test_playground import call, say
+from tests.browser.visit import Visit
+from tests.client.peers import nobody
+from tests.flow.node_process import LINE, TASK, notes
+from tests.flow.up_process import serving_by
+from tests.waits import until
+
+
+@pytest.fixture(scope="module")
+async def split_site(
+    anyio_backend: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Site]:
+    """A control plane whose page knows where its node is, and that node."""
+    folder, node_url = tmp_path_factory.mktemp("split"), nobody()
+    config = folder / "bascule.toml"
+    config.write_text(f'[server]\nnode_url = "{node_url}"\n', encoding="utf-8")
+    async with AsyncExitStack() as stack:
+        given = ("--config", str(config))
+        plane = serving(folder / "plane", *given, command=("registry", "serve"))
+        site = await stack.enter_async_context(plane)
+        for kind, record in (("servers/notes", notes()), ("tasks/t", TASK)):
+            path = f"{ADMIN}/{kind}"
+            status, answer = await site.ask("PUT", path, token=site.admin, body=record)
+            assert status == 201, answer
+        wanted = {"role": "node", "name": "east"}
+        status, made = await site.ask("POST", "/admin/api/tokens", token=site.admin, body=wanted)
+        assert status == 201, made
+        words = (
+            *("--registry", await _grpc(folder / "plane.said"), "--allow-executable", LINE),
+            *("--port", str(urlsplit(node_url).port), "--admin-origin", site.url),
+        )
+        node = serving_by(("node", "serve"), folder / "node", *words, BASCULE_TOKEN=made["token"])
+        await stack.enter_async_context(node)
+        yield site
+
+
+async def _grpc(said: Path) -> str:
+    """Return where a control plane says that it serves gRPC."""
+
+    def looked() -> str:
+        found = re.findall(r"gRPC\D+([\d.]+:\d+)\n", said.read_text(encoding="utf-8"))
+        return found[0] if found else ""
+
+    return await until(lambda: asyncio.to_thread(looked))
+
+
+async def at(visit: Visit, site: Site) -> Screen:
+    """Open a window whose page may speak to the node."""
+    screen = await visit(site)
+    elsewhere = re.escape((await site.get("/api/v1/identity"))["node_url"])
+    screen.watch.allow(f"request elsewhere: (GET|POST) {elsewhere}/(v1|api/v1/tools)/")
+    screen.watch.allow("status of 401")  # until the node has heard of the page's token
+    return screen
+
+
+@pytest.mark.requirement("admin:servers:far-node")
+@pytest.mark.requirement("admin:node-origin")
+async def test_a_server_is_tested_by_the_node_and_then_its_tools_are_tried_there(
+    visit: Visit, split_site: Site
+):
+    screen = await at(visit, split_site)
+    await screen.open("servers/notes/test")
+    await screen.button("Test").click()
+    await screen.says("It works: 6 tools")
+    await screen.open("tools/notes/list_notes/try")
+    await screen.button("Call list_notes").click()
+    outcome = screen.page.get_by_label("What came of it")
+    await expect(outcome.locator(".tag.good")).to_have_text("ok")
+
+
+@pytest.mark.requirement("admin:node-origin")
+async def test_the_playground_speaks_to_the_node(visit: Visit, split_site: Site):
+    screen = await at(visit, split_site)
+    await screen.open("playground")
+    await say(screen, "call notes.list_notes")
+    await screen.says("mcp__notes__list_notes said")
+    await expect(call(screen, "list_notes")).to_contain_text("Answered")
