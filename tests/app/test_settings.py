@@ -63,6 +63,7 @@ GIVEN: dict[str, tuple[str, Any, str, Any, Any]] = {
         8,
         None,
     ),
+    "server.drain_seconds": ("server.drain_seconds = 9", 9, "8", 8, None),
     "server.replica": ('server.replica = "f"', "f", "e-1.x", "e-1.x", None),
     "server.grpc": ("server.grpc = false", False, "yes", True, False),
     "server.grpc_port": ("server.grpc_port = 1", 1, "2", 2, 3),
@@ -94,7 +95,8 @@ GIVEN: dict[str, tuple[str, Any, str, Any, Any]] = {
     **{
         path: (f"{path} = 5000", 5000, "8000", 8000, None)
         for path in (
-            *("node.max_concurrency", "node.max_processes", "node.idle_seconds"),
+            *("node.max_concurrency", "node.max_processes", "node.max_processes_per_task"),
+            "node.idle_seconds",
             *("node.start_seconds", "node.list_ttl_seconds", "node.list_failure_seconds"),
             "node.max_stale",
             "node.guest_seconds",

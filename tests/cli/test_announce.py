@@ -16,13 +16,14 @@ def test_a_registry_is_announced_and_the_trail_says_by_whom(tmp_path: Path):
         assert again["predecessor"] == "fedcba9876543210"
         history = up.json("servers", "history")
         assert history["predecessor"] == "fedcba9876543210"
-        own = up("registry", "announce", "--succeeds", history["store_id"])
-        assert own.code == 1
-        assert "is this store itself" in own.err
+        own = up.json("registry", "announce", "--succeeds", history["store_id"])
+        assert own["predecessor"] == history["store_id"] != own["store_id"]
         trail = up.json("audit", "search", "--event", "store_announced")["entries"]
         said = [one["event"] for one in trail]
-        assert [one["succeeds"] for one in said] == ["fedcba9876543210", "0123456789abcdef"]
-        assert {one["store_id"] for one in said} == {history["store_id"]}
+        named = ["fedcba9876543210", "0123456789abcdef"]
+        assert [one["succeeds"] for one in said] == [history["store_id"], *named]
+        assert said[0]["store_id"] == own["store_id"]
+        assert {one["store_id"] for one in said[1:]} == {history["store_id"]}
         assert all(one["by"] for one in said)
 
 

@@ -155,7 +155,7 @@ def test_an_import_tries_what_is_new_and_grants_what_is_agreed_to(
     assert (again.code, "inside its sandbox" in again.err) == (0, False)
 
 
-@pytest.mark.requirement("status:isolation")
+@pytest.mark.requirement("record:sandbox:status")
 def test_the_level_in_force_is_shown_with_the_one_that_was_asked_for(up: Served, tmp_path: Path):
     assert up("servers", "add", "level", "--allow", "*", *DEMO).code == 0
     assert up("servers", "test", "level").code == 0
@@ -177,7 +177,7 @@ def test_the_level_in_force_is_shown_with_the_one_that_was_asked_for(up: Served,
     assert "isolation limits" in command("doctor", "--registry-dir", str(tmp_path)).out
 
 
-@pytest.mark.requirement("status:isolation")
+@pytest.mark.requirement("record:sandbox:status")
 def test_a_doctor_tries_every_level_and_names_the_best(up: Served):
     done = command("doctor", "--data-dir", str(up.data), "--json")
     levels = json.loads(done.out)["isolation"]
@@ -186,7 +186,7 @@ def test_a_doctor_tries_every_level_and_names_the_best(up: Served):
     assert f"sandbox  {best} is the best" in command("doctor", "--data-dir", str(up.data)).out
 
 
-@pytest.mark.requirement("status:isolation")
+@pytest.mark.requirement("record:sandbox:status")
 def test_where_only_limits_work_a_doctor_says_what_servers_can_read():
     found = dict.fromkeys(("bwrap", "namespaces", "landlock"), "no such kernel") | {"limits": ""}
     [warning] = isolation_warnings(found)

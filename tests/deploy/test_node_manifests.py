@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from bascule.app.node_serve import DRAIN_SECONDS
-from bascule.app.settings import SETTINGS, load_settings
+from bascule.app.settings import SETTINGS, ServerSettings, load_settings
 from bascule.asgi.connections import HEALTH_PATHS
 from bascule.cli.main import _parse
 from tests.deploy.manifests import (
@@ -102,8 +101,9 @@ def test_what_a_node_keeps_is_on_a_disk_of_its_own():
 @pytest.mark.requirement("observability:node-manifests")
 def test_a_pod_is_awaited_for_longer_than_its_calls_may_take_to_end():
     [_, seconds] = container(NODE)["lifecycle"]["preStop"]["exec"]["command"]
+    drain = ServerSettings().drain_seconds
     # Then what was cancelled ends, and the last report is sent.
-    assert pod(NODE)["terminationGracePeriodSeconds"] >= int(seconds) + DRAIN_SECONDS + 2 * 10 + 5
+    assert pod(NODE)["terminationGracePeriodSeconds"] >= int(seconds) + drain + 2 * 10 + 5
 
 
 def test_the_probes_ask_at_the_port_of_the_node():

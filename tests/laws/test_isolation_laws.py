@@ -28,7 +28,7 @@ def in_force(record: ServerRecord, platform: PlatformRecord) -> Sandbox:
     return found
 
 
-@pytest.mark.requirement("platform:sandbox-floor")
+@pytest.mark.requirement("record:sandbox:floor")
 @given(SERVERS, PLATFORMS)
 def test_no_record_is_below_the_floor(server: dict[str, Any], floor: dict[str, Any]):
     record, platform = decoded(server, floor)
@@ -45,7 +45,7 @@ def test_no_record_is_below_the_floor(server: dict[str, Any], floor: dict[str, A
         assert bound is None or (has is not None and has <= bound), name
 
 
-@pytest.mark.requirement("platform:sandbox-floor")
+@pytest.mark.requirement("record:sandbox:floor")
 @given(SERVERS, PLATFORMS)
 def test_the_floor_grants_nothing_that_the_record_does_not(
     server: dict[str, Any], floor: dict[str, Any]

@@ -108,7 +108,7 @@ def test_a_sandbox_of_a_remote_server_is_advised_against():
     assert [one for one in warnings if one.startswith("sandbox: is not used by")]
 
 
-@pytest.mark.requirement("platform:sandbox-floor")
+@pytest.mark.requirement("record:sandbox:floor")
 @pytest.mark.parametrize(
     ("floor", "path"),
     [

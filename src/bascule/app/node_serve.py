@@ -54,8 +54,6 @@ _KEY_BYTES = 32
 _SETTLE_SECONDS = 5.0
 #: How often a node says the same again; that it lives, its open stream says.
 _REPORT_SECONDS = 300.0
-#: How long calls under way have at the end, before they are cancelled.
-DRAIN_SECONDS = 30
 #: How long the last report may take.
 _LEAVE_SECONDS = 2.0
 
@@ -151,8 +149,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
 @asynccontextmanager
 async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[NodeParts, None]:
     """Start a node, from its control plane or from what it kept; it follows within the block."""
-    data = Path(settings.data_dir)
-    tokens = NodeTokens()
+    data, tokens = Path(settings.data_dir), NodeTokens()
     memory = NodeMemory(tokens)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -165,7 +162,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
         kept = await enter(_ledger(settings, derived(root, "journal")))
         ledger = LoggedLedger(kept or MemoryLedger(limit=0), slow_call_ms=settings.log.slow_call_ms)
         holds = await enter(open_holds(settings, source, kept, root))
-        rules, secrets = _rules(settings, order), FarSecrets()
+        rules, secrets = node_rules(settings, order), FarSecrets()
         bridge = Bridge.open(
             snapshot,
             rules=rules,
@@ -238,7 +235,8 @@ def rhythm_of(settings: Settings) -> SyncSettings:
     return SyncSettings(max_stale=settings.node.max_stale, report_seconds=_REPORT_SECONDS)
 
 
-def _rules(settings: Settings, order: NodeOrder) -> NodeRules:
+def node_rules(settings: Settings, order: NodeOrder) -> NodeRules:
+    """Return what records may do here: of others', so nothing that is not listed."""
     rules = settings.rules()
     return replace(rules, private=(*rules.private, *order.private), closed_to_others=True)
 
@@ -269,8 +267,7 @@ async def _last_words(source: RpcSource) -> AsyncGenerator[None, None]:
 async def _serve(settings: Settings, parts: NodeParts, announce: Announced, orders: Orders) -> None:
     app = _guarded(settings, parts)
     parts.doors.guests.app = app
-    listener = listening(app, settings.server, orders, drain_seconds=DRAIN_SECONDS)
-    async with listener as server:
+    async with listening(app, settings.server, orders) as server:
         with published(parts.data, server.url):
             announce(server.url, parts.standing())
             say(logger, logging.INFO, f"serving at {server.url}", data_dir=str(parts.data))

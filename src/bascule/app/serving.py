@@ -97,13 +97,8 @@ async def _page_code(tokens: Tokens) -> str:
     return (await make_link(tokens, wanted, by=PROCESS)).token
 
 
-def listening(
-    app: GuardedApp, server: ServerSettings, orders: Orders, *, drain_seconds: int = 10
-) -> Serving:
-    """Return the server of an application, to be entered.
-
-    At its end, calls under way have ``drain_seconds`` before they are cancelled.
-    """
+def listening(app: GuardedApp, server: ServerSettings, orders: Orders) -> Serving:
+    """Return the server of an application, to be entered."""
     tls = None
     if server.tls_certificate is not None and server.tls_key is not None:
         tls = Tls(certificate=server.tls_certificate, key=server.tls_key)
@@ -114,7 +109,7 @@ def listening(
         server.port,
         tls=tls,
         insecure=server.insecure,
-        limits=Limits(connections=caps, drain_seconds=drain_seconds),
+        limits=Limits(connections=caps, drain_seconds=server.drain_seconds),
         hurry=orders.hurry,
     )
 

@@ -70,6 +70,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     insecure: bool = False
     max_connections: Count = 512
     max_connections_without_token: Count = 64
+    #: How long calls under way may take to end when the process is told to.
+    drain_seconds: Annotated[int, Meta(ge=0, le=3_600)] = 30
     replica: ReplicaName | None = None
     #: Where the admin page finds a node, or a proxy before several.
     node_url: Origin | None = None

@@ -170,10 +170,11 @@ def tls_files(server: ServerSettings, clock: Clock = SYSTEM_CLOCK) -> Finding:
         mend = "give a certificate chain and its own key, both PEM, the key without a password"
         what = "does not fit" if error.reason == "KEY_VALUES_MISMATCH" else "cannot be used with"
         return told.failed(f"{key} {what} {certificate}: {error.reason or error}", mend)
-    return _dated(told, Path(certificate), Path(key), clock)
+    return dated(told, Path(certificate), Path(key), clock)
 
 
-def _dated(told: Checker, certificate: Path, key: Path, clock: Clock) -> Finding:
+def dated(told: Checker, certificate: Path, key: Path, clock: Clock) -> Finding:
+    """Look whether a certificate is good today, and its key nobody else's to read."""
     from cryptography import x509  # noqa: PLC0415 - 50 ms, and few have one
 
     first = x509.load_pem_x509_certificates(certificate.read_bytes())[0]

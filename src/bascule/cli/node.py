@@ -85,6 +85,28 @@ _SERVE = "node serve --registry HOST:PORT"
 _ASK_SECONDS = 15.0
 
 
+#: How the control plane is found, and as whom the node comes.
+FOLLOWING = (
+    option("--registry", "HOST:PORT", "where the control plane serves gRPC", required=True),
+    option("--token-file", "FILE", f"a file with the node's token; or {TOKEN_VARIABLE}"),
+    option("--name", "NAME", "refuse to start as another node than this"),
+    option("--ca", "FILE", "reach the control plane with TLS, trusting this file (PEM)"),
+    option("--certificate", "FILE", "the node's own certificate for that (PEM)"),
+    option("--key", "FILE", "the key of that, where the file does not have it (PEM)"),
+    switch("--insecure-registry", "reach a control plane elsewhere without TLS"),
+    option("--wait", "SECONDS", "how long a first start waits for it (30)", type=float),
+)
+#: What records may do on this machine.
+ALLOWING = (
+    many("--allow-variable", "NAME", "a variable that records may read; may be repeated"),
+    many("--allow-executable", "LINE", "what records may start; may be repeated"),
+    many("--allow-file", "PATH", "a file that records may read; may be repeated"),
+    many("--allow-egress", "HOST", "what records may reach; * is all that is public"),
+    many("--admin-origin", "ORIGIN", "an admin page that may call tools here; repeatable"),
+)
+PLACED = (DATA_DIR, CONFIG, *address(_PORT))
+
+
 def fill(group: Parser) -> None:
     """Add the commands of ``node``."""
     actions = actions_of(group)
@@ -93,20 +115,10 @@ def fill(group: Parser) -> None:
         "serve",
         "serve the tools of a control plane elsewhere",
         serve,
-        option("--registry", "HOST:PORT", "where the control plane serves gRPC", required=True),
-        option("--token-file", "FILE", f"a file with the node's token; or {TOKEN_VARIABLE}"),
-        option("--name", "NAME", "refuse to start as another node than this"),
-        option("--ca", "FILE", "reach the control plane with TLS, trusting this file (PEM)"),
-        option("--certificate", "FILE", "the node's own certificate for that (PEM)"),
-        option("--key", "FILE", "the key of that, where the file does not have it (PEM)"),
-        switch("--insecure-registry", "reach a control plane elsewhere without TLS"),
-        option("--wait", "SECONDS", "how long a first start waits for it (30)", type=float),
-        *(DATA_DIR, CONFIG, *address(_PORT), ENVIRONMENT),
-        many("--allow-variable", "NAME", "a variable that records may read; may be repeated"),
-        many("--allow-executable", "LINE", "what records may start; may be repeated"),
-        many("--allow-file", "PATH", "a file that records may read; may be repeated"),
-        many("--allow-egress", "HOST", "what records may reach; * is all that is public"),
-        many("--admin-origin", "ORIGIN", "an admin page that may call tools here; repeatable"),
+        *FOLLOWING,
+        *PLACED,
+        ENVIRONMENT,
+        *ALLOWING,
         *LOGGING,
         JSON_LINES,
         epilog=_SERVE_EPILOG,
@@ -132,15 +144,16 @@ def serve(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes."""
     harden()  # before anything that is secret is read
     try:
-        settings = _allowed(read_settings(arguments, usual=_USUAL), arguments)
-        run_async(_serve(settings, _order(arguments), arguments))
+        settings = node_settings(arguments)
+        run_async(_serve(settings, node_order(arguments), arguments))
     except (BasculeError, OSError) as error:
         return not_served(error, as_json=arguments.json)
     return 0
 
 
-def _allowed(settings: Settings, arguments: argparse.Namespace) -> Settings:
+def node_settings(arguments: argparse.Namespace) -> Settings:
     """Return settings with what the command line allows besides the file and the environment."""
+    settings = read_settings(arguments, usual=_USUAL)
     node = settings.node
     more = replace(
         node,
@@ -161,7 +174,8 @@ def _origins(arguments: argparse.Namespace) -> tuple[str, ...]:
         raise InvalidRecord([f"--admin-origin: must be {ORIGIN_FORM}"]) from None
 
 
-def _order(arguments: argparse.Namespace) -> NodeOrder:
+def node_order(arguments: argparse.Namespace) -> NodeOrder:
+    """Return what the command line says of the control plane; raise for what it cannot be."""
     if find_spec("grpc") is None or find_spec("google.protobuf") is None:
         raise CannotServe(
             "a node needs packages that are not installed: pip install 'bascule[scale]'"

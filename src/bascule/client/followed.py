@@ -52,6 +52,8 @@ class Welcome(Struct, frozen=True):
     keys: Mapping[str, bytes] = {}
     tasks: tuple[str, ...] | None = None
     labels: tuple[str, ...] | None = None
+    #: The time at the registry; 0 where it does not say.
+    now: float = 0.0
 
 
 class ClientToken(Struct, frozen=True, kw_only=True):
@@ -226,6 +228,7 @@ def _welcome(said: pb.Welcome) -> Welcome:
         dict(said.keys),
         tuple(assigned.tasks.values) if assigned.HasField("tasks") else None,
         tuple(assigned.labels.values) if assigned.HasField("labels") else None,
+        said.now,
     )
 
 

@@ -34,6 +34,7 @@ from bascule.node.pool.inspection import ServerInspection
 from bascule.node.pool.opener import Opener
 from bascule.node.pool.pool import Pool
 from bascule.node.pool.process.warden import default_spawner
+from bascule.node.pool.rehearsal import objection as objection
 from bascule.node.ports import Approvals, Approver
 from bascule.node.settings import NodeSettings
 from bascule.node.trial_steps import TrialSteps

@@ -107,10 +107,12 @@ class MemoryStore:
             listener(change)
         return change
 
-    async def announce(self, predecessor: str) -> None:
+    async def announce(self, predecessor: str, renewed: str | None = None) -> None:
         """Name the store that this one replaces."""
-        both = self._oldest, self._newest
-        self._oldest, self._newest = [replace(view, predecessor=predecessor) for view in both]
+        both, store_id = (self._oldest, self._newest), renewed or self._newest.store_id
+        self._oldest, self._newest = [
+            replace(view, predecessor=predecessor, store_id=store_id) for view in both
+        ]
 
     async def changes(self, since: int, limit: int = 256) -> tuple[Change, ...]:
         """Return the changes after a revision, the oldest first."""

@@ -11,9 +11,9 @@ import pytest
 from bascule.app.local_node import LocalSource
 from bascule.audit.events import Act, StoreAnnounced
 from bascule.audit.ledger import LedgerUnavailable
+from bascule.control.registry.errors import StoreChanged
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.store import Store
-from bascule.errors import InvalidRecord
 from bascule.model.snapshot import Snapshot
 from bascule.node.assembly import Bridge
 from bascule.node.sync.follower import Follower
@@ -42,11 +42,24 @@ async def test_it_names_the_other_store_and_moves_no_revision(
     assert service.snapshot().predecessor == "f" * 16
 
 
-async def test_a_store_is_not_its_own_successor(service: RegistryService):
-    own = service.view.store_id
-    with pytest.raises(InvalidRecord, match=f"succeeds: {own} is this store itself"):
-        await service.announce(own, BY)
-    assert (await service.head()).predecessor == ""
+@pytest.mark.requirement("sync:other-copy")
+async def test_a_store_that_replaces_another_copy_of_itself_is_one_of_its_own(
+    service: RegistryService, store: Store
+):
+    await service.put("server", "fs", server("fs"), BY)
+    before = await service.head()
+    watch = await service.watch(before.position)
+    found = await service.announce(before.store_id, BY)
+    assert found.store_id != before.store_id
+    assert (found.predecessor, found.revision, found.mark) == (
+        before.store_id,
+        before.revision,
+        before.mark,
+    )
+    with pytest.raises(StoreChanged):
+        await anext(watch)
+    await service.put("server", "other", server("other"), BY)
+    assert (await store.view()).store_id == service.view.store_id == found.store_id
 
 
 async def test_it_is_noted_before_it_is_done_or_not_done(service: RegistryService):
@@ -108,3 +121,23 @@ async def test_a_node_of_the_other_store_takes_this_one_once_that_is_announced(
         await service.announce(OLD, BY)
         await advanced_until(clock, lambda: follower.state == "ok", seconds=1.0)
         assert bridge.snapshot.position == service.view.position
+
+
+@pytest.mark.requirement("sync:other-copy")
+async def test_nodes_that_saw_a_newer_copy_take_this_one_once_that_is_announced(
+    store: Store, clock: FakeClock
+):
+    await store.write([write("fs")], BY)
+    own = (await store.head()).store_id
+    had = Snapshot(store_id=own, revision=40, mark="ab")
+    async with (
+        open_registry(store, clock=clock) as service,
+        following(service, had, clock) as (follower, bridge),
+    ):
+        await advanced_until(clock, lambda: follower.problem is not None)
+        assert f"bascule registry announce --succeeds {own}" in (follower.problem or "")
+        assert (bridge.snapshot, follower.state) == (had, "degraded")
+        await service.announce(own, BY)
+        await advanced_until(clock, lambda: follower.state == "ok", seconds=1.0)
+        assert bridge.snapshot.position == service.view.position
+        assert bridge.snapshot.store_id != own

@@ -235,7 +235,7 @@ async def test_a_connection_that_no_longer_fits_its_record_is_made_anew(
     assert found.model_name == ("other__echo" if "tool_namespace" in change else "mcp__fs__echo")
 
 
-@pytest.mark.requirement("platform:sandbox-floor")
+@pytest.mark.requirement("record:sandbox:floor")
 async def test_a_floor_that_is_raised_restarts_what_it_raises_and_no_other(make_pool: MakePool):
     low, high = FakePeer(), FakePeer()
     pool = make_pool({"low": low, "high": high})

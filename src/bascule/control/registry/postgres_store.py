@@ -130,7 +130,7 @@ _AFTER = _CHANGES.format(where="r.revision > $1 ORDER BY r.revision", order="r.r
 _BEFORE = _CHANGES.format(where="r.revision < $1 ORDER BY r.revision DESC", order="r.revision DESC")
 _MARK = """SELECT mark FROM registry_revisions WHERE revision = $1
     AND revision >= (SELECT floor FROM registry_head)"""
-_ANNOUNCE = f"""UPDATE registry_head SET predecessor = $1
+_ANNOUNCE = f"""UPDATE registry_head SET predecessor = $1, store_id = coalesce($2, store_id)
     RETURNING pg_notify('{CHANNEL}', revision::text)"""  # noqa: S608 - a constant
 _RAISE_FENCE = "UPDATE registry_head SET fence = fence + 1 RETURNING floor"
 _COMPACTING = lock_key("compacting the registry")
@@ -403,9 +403,9 @@ class PostgresStore(PostgresProposals):
             if floor >= goal:
                 return floor
 
-    async def announce(self, predecessor: str) -> None:
+    async def announce(self, predecessor: str, renewed: str | None = None) -> None:
         """Name the store that this one replaces; other replicas are told."""
-        await self._postgres.statement(_ANNOUNCE, predecessor)
+        await self._postgres.statement(_ANNOUNCE, predecessor, renewed)
 
     async def close(self) -> None:
         """Do nothing: the database is closed by whoever opened it."""

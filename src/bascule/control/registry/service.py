@@ -384,7 +384,7 @@ class RegistryService:
     # --- the past
 
     async def announce(self, succeeds: str, by: Author) -> Head:
-        """Say that this store replaces another; no revision moves. Raise InvalidRecord."""
+        """Say that this store replaces another, or another copy of it; no revision moves."""
         await announce(self._store, succeeds, by, at=self._clock.now(), note=self.note)
         await self._hub.catch_up()
         return await self._store.head()

@@ -230,10 +230,10 @@ class SqliteStore(SqliteProposals):
         cutoff = self._age.now() - retention.seconds
         return await self._database.write(lambda c: _compact(c, retention.changes, cutoff))
 
-    async def announce(self, predecessor: str) -> None:
+    async def announce(self, predecessor: str, renewed: str | None = None) -> None:
         """Name the store that this one replaces."""
-        query = "UPDATE meta SET predecessor = ?"
-        await self._database.write(lambda c: c.execute(query, (predecessor,)))
+        query = "UPDATE meta SET predecessor = ?, store_id = coalesce(?, store_id)"
+        await self._database.write(lambda c: c.execute(query, (predecessor, renewed)))
 
     async def backup(self, target: Path) -> None:
         """Copy the store, as it is now, to a file of its own."""

@@ -316,8 +316,11 @@ class Store(Protocol):
         """Forget what is too old; return the floor: the oldest revision to go back to."""
         ...
 
-    async def announce(self, predecessor: str) -> None:
-        """Name the store that this one replaces, in place of any other; no revision moves."""
+    async def announce(self, predecessor: str, renewed: str | None = None) -> None:
+        """Name the store that this one replaces, in place of any other; no revision moves.
+
+        ``renewed`` is its own id from now on, where it replaces another copy of itself.
+        """
         ...
 
     async def kept_pairs(self) -> frozenset[Pair]:

@@ -29,23 +29,22 @@ class NodeRecords:
         self._whole = EncodedSnapshot()
         self._parts = EncodedParts(service.assignments)
 
-    async def begun(
-        self, node: str, since: Position | None, part: str, bell: Bell | None = None
-    ) -> Telling:
+    async def begun(self, node: str, since: Position | None, part: str) -> Telling:
         """Return how a stream begins; ``since`` and ``part`` are what the node has already.
 
-        Raise as the registry's watch does. ``bell`` wakes that stream alone.
+        Raise as the registry's watch does.
         """
         assignment = self._service.assignments.of(node)
         known: Part | None = None
         if since is not None:
+            bell = Bell()
             events = await self._service.watch(since, bell=bell)
             if part == assignment.part == ALL.part:
-                return await self._after(node, since, events)
+                return await self._after(node, since, events, bell)
             await events.aclose()
             if part == assignment.part:
                 known = await self._known(since, assignment)
-        return await self._at_head(node, assignment, known, bell)
+        return await self._at_head(node, assignment, known)
 
     async def _known(self, since: Position, assignment: Assignment) -> Part | None:
         """Return what a node has that was at a place, if that is still known."""
@@ -55,23 +54,21 @@ class NodeRecords:
         return self._parts.recalled(since, assignment)
 
     async def _after(
-        self, node: str, since: Position, events: AsyncGenerator[Event, None]
+        self, node: str, since: Position, events: AsyncGenerator[Event, None], bell: Bell
     ) -> Telling:
         head = self._service.view.position
-        telling = Telling(self, node, events, head.store_id)
+        telling = Telling(self, node, events, bell, head.store_id)
         if head.revision > since.revision:
             telling.head = head.revision
         else:
             telling.first = await self.all_of(Bookmark(head.revision, head.mark), head.store_id)
         return telling
 
-    async def _at_head(
-        self, node: str, assignment: Assignment, known: Part | None, bell: Bell | None
-    ) -> Telling:
+    async def _at_head(self, node: str, assignment: Assignment, known: Part | None) -> Telling:
         """Begin with all that a node should have, or with the way there from what it has."""
-        view = self._service.view
+        view, bell = self._service.view, Bell()
         events = await self._service.watch(view.position, bell=bell)
-        telling = Telling(self, node, events, view.store_id)
+        telling = Telling(self, node, events, bell, view.store_id)
         if assignment == ALL:
             telling.first = await self._whole.of(view)
             return telling
@@ -122,7 +119,12 @@ class Telling:
     """What one stream says of records: ``first``, then what ``after`` returns for each event."""
 
     def __init__(
-        self, records: NodeRecords, node: str, events: AsyncGenerator[Event, None], store_id: str
+        self,
+        records: NodeRecords,
+        node: str,
+        events: AsyncGenerator[Event, None],
+        bell: Bell,
+        store_id: str,
     ) -> None:
         self._records = records
         self._node = node
@@ -130,6 +132,8 @@ class Telling:
         #: Up to where a node has everything that had a part before.
         self._reached = 0
         self.events = events
+        #: Wakes this stream alone.
+        self.bell = bell
         self.first: Messages = ()
         #: What the node has; None is all.
         self.part: Part | None = None

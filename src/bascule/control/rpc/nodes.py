@@ -15,7 +15,6 @@ from bascule.asgi.errors import Refused
 from bascule.auth.node_tokens import keys_handed_out
 from bascule.clock import Clock
 from bascule.control.api.nodes import Reports, refuse_own
-from bascule.control.registry.hub import Bell
 from bascule.control.registry.service import RegistryService
 from bascule.control.rpc.calls import Call, Service, Streaming, Unary
 from bascule.control.rpc.handed_tokens import Handed, HandedTokens, KeptTokens
@@ -111,16 +110,15 @@ class NodeRpc(Lifetime):
         since = None
         if request.HasField("since_revision"):
             since = Position(request.store_id, request.since_revision, request.mark)
-        bell = Bell()
-        telling = await self._records.begun(call.principal.name, since, request.part, bell)
-        return self._told(request, call, telling, bell)
+        telling = await self._records.begun(call.principal.name, since, request.part)
+        return self._told(request, call, telling)
 
     async def _told(
-        self, request: pb.FollowRequest, call: Call, telling: Telling, bell: Bell
+        self, request: pb.FollowRequest, call: Call, telling: Telling
     ) -> AsyncGenerator[bytes, None]:
         node, version, assigned = call.principal.name, request.tokens_version, telling.assignment
         opened = self.streams.open(node, request.process, request.version)
-        with opened as stream, self._works.handing(node, bell.ring) as hand:
+        with opened as stream, self._works.handing(node, telling.bell.ring) as hand:
             async with aclosing(telling.events):
                 yield self._welcome(node, assigned)
                 handed = await self._handed.of(telling.tasks)
@@ -145,7 +143,8 @@ class NodeRpc(Lifetime):
                         yield part
 
     def _welcome(self, node: str, assigned: Assignment) -> bytes:
-        return welcome(node, self._service.bookmark_seconds, self._keys, assigned)
+        seconds, now = self._service.bookmark_seconds, self._clock.now()
+        return welcome(node, seconds, self._keys, assigned, now=now)
 
     # --- the way back
 

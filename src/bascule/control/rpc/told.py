@@ -34,12 +34,15 @@ def welcome(
     bookmark_seconds: float,
     keys: Mapping[KeyLabel, bytes],
     assignment: Assignment = ALL,
+    *,
+    now: float = 0.0,
 ) -> bytes:
     """Encode the first message of a stream, which is said again where a node is assigned anew."""
     said = pb.Welcome(
         node=node,
         bookmark_ms=int(bookmark_seconds * 1000),
         keys={**keys},
+        now=now,
         assignment=pb.Assignment(
             tasks=_list(assignment.tasks),
             labels=_list(assignment.labels),

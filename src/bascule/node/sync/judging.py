@@ -35,11 +35,9 @@ def by_restart(_present: Snapshot, _offered: Snapshot | None) -> str:
     return "restart this node to take what it has"
 
 
-def by_command(present: Snapshot, offered: Snapshot | None) -> str:
+def by_command(present: Snapshot, _offered: Snapshot | None) -> str:
     """Say what ends a doubt of a node that is a process of its own."""
     here = "take what it has with `bascule node accept` on this node's machine"
-    if offered is None or present.position.is_of(offered.store_id):
-        return here  # a store cannot be announced as its own successor
     announced = f"`bascule registry announce --succeeds {present.store_id}`"
     return f"{here}, or have every node take it with {announced}"
 

@@ -54,7 +54,7 @@ class FollowResponse(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping[str, object]]] = ..., snapshot: _Optional[_Union[SnapshotPart, _Mapping[str, object]]] = ..., change: _Optional[_Union[Change, _Mapping[str, object]]] = ..., tokens: _Optional[_Union[ClientTokens, _Mapping[str, object]]] = ..., secrets: _Optional[_Union[SecretsChanged, _Mapping[str, object]]] = ..., work: _Optional[_Union[Work, _Mapping[str, object]]] = ..., bookmark: _Optional[_Union[Position, _Mapping[str, object]]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("node", "bookmark_ms", "assignment", "keys")
+    __slots__ = ("node", "bookmark_ms", "assignment", "keys", "now")
     class KeysEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -66,11 +66,13 @@ class Welcome(_message.Message):
     BOOKMARK_MS_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
     node: str
     bookmark_ms: int
     assignment: Assignment
     keys: _containers.ScalarMap[str, bytes]
-    def __init__(self, node: _Optional[str] = ..., bookmark_ms: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping[str, object]]] = ..., keys: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+    now: float
+    def __init__(self, node: _Optional[str] = ..., bookmark_ms: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping[str, object]]] = ..., keys: _Optional[_Mapping[str, bytes]] = ..., now: _Optional[float] = ...) -> None: ...
 
 class Assignment(_message.Message):
     __slots__ = ("tasks", "labels")
