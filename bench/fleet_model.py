@@ -248,7 +248,12 @@ class Back:
 
     def part(self, share: float) -> float:
         """Return after how many seconds a share of the nodes was back."""
-        return self.seconds[min(len(self.seconds) - 1, int(share * len(self.seconds)))]
+        return at(self.seconds, share)
+
+
+def at(times: Sequence[float], share: float) -> float:
+    """Return when a share of what is sorted by time had happened."""
+    return times[min(len(times) - 1, int(share * len(times)))]
 
 
 def storm(nodes: int, replicas: int, costs: Costs, away: float, **options: Any) -> Back:

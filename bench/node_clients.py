@@ -12,6 +12,7 @@ import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from timeit import default_timer
 from typing import Any
 
@@ -27,7 +28,7 @@ from bascule.model.status import ServerStatus
 from bascule.node.changes import Changes
 from bascule.node.sync.follower import Follower
 from bascule.wire.pb import node_pb2 as pb
-from bench.fleet_model import RHYTHM
+from bench.fleet_model import RHYTHM, at
 from bench.machine import cpu_seconds
 from bench.rounds import Figures
 
@@ -40,7 +41,11 @@ AT_A_TIME = 50
 #: How long quiet nodes are watched, and how often each thing is done to know what it costs.
 QUIET_SECONDS = 45.0
 TIMES = 1_000
-APART = (("grpc.use_local_subchannel_pool", 1),)
+#: Of followers: those that are back are counted from when a tenth is, since the very first ones
+#: meet a registry that has not quite started.
+FIRST = 0.1
+PARTS = {"half": 0.5, "nine tenths": 0.9, "all": 1.0}
+IDLE_SECONDS = 10.0
 #: What a node says of its servers.
 SERVERS = [{"server_id": f"server{one}", "state": "connected", "tool_count": 8} for one in range(5)]
 REPORT = pb.ReportRequest(state="ok", revision=1, servers=SERVERS).SerializeToString()  # pyright: ignore[reportArgumentType] - as dicts
@@ -48,19 +53,27 @@ REPORT = pb.ReportRequest(state="ok", revision=1, servers=SERVERS).SerializeToSt
 
 @dataclass(frozen=True)
 class Place:
-    """Where the registry is, what its process is, the tokens of nodes, and what to measure."""
+    """Where the registry is, what its process is, the tokens of nodes, and what to measure.
+
+    ``ca`` is the file of the authority of its certificate, if it has one.
+    """
 
     registry: str
     pid: int
     tokens: Sequence[str]
     work: str
+    ca: str = ""
+
+    def access(self, token: str) -> RpcAccess:
+        return RpcAccess(token=token, ca=Path(self.ca) if self.ca else None)
 
 
 class Streams:
     """Nodes that are nothing but what they say and hear."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, per_connection: int = PER_CONNECTION) -> None:
         self._place = place
+        self._per_connection = per_connection
         self._nodes: list[tuple[str, aio.Channel]] = []
         self._reading: list[asyncio.Task[None]] = []
         self._said = asyncio.Semaphore(0)
@@ -70,9 +83,9 @@ class Streams:
         while len(self._nodes) < streams:
             first = len(self._nodes)
             tokens = self._place.tokens[first : first + AT_ONCE]
-            for number in range(0, len(tokens), PER_CONNECTION):
-                channel = aio.insecure_channel(self._place.registry, options=APART)
-                for token in tokens[number : number + PER_CONNECTION]:
+            for number in range(0, len(tokens), self._per_connection):
+                channel = self._place.access("").channel(self._place.registry)
+                for token in tokens[number : number + self._per_connection]:
                     self._nodes.append((token, channel))
                     call = self._follow(token, channel)
                     self._reading.append(asyncio.create_task(self._read(call)))
@@ -167,10 +180,24 @@ async def _cost(streams: Streams, place: Place, method: str, request: bytes) -> 
     return (cpu_seconds([place.pid]) - before) / TIMES
 
 
-async def _share(place: Place) -> float:
+async def join(place: Place) -> Figures:
+    """Follow on connections of their own: what each costs."""
+    streams = Streams(place, per_connection=1)
+    try:
+        await streams.grow(AT_ONCE)
+        idle = await _share(place, IDLE_SECONDS)
+        before, began = cpu_seconds([place.pid]), default_timer()
+        await streams.grow(len(place.tokens))
+        used = cpu_seconds([place.pid]) - before - idle * (default_timer() - began)
+    finally:
+        await streams.close()
+    return {"joining": used / (len(place.tokens) - AT_ONCE)}
+
+
+async def _share(place: Place, seconds: float = QUIET_SECONDS) -> float:
     """Return which share of a core the server uses."""
     before, began = cpu_seconds([place.pid]), default_timer()
-    await SYSTEM_CLOCK.sleep(QUIET_SECONDS)
+    await SYSTEM_CLOCK.sleep(seconds)
     return (cpu_seconds([place.pid]) - before) / (default_timer() - began)
 
 
@@ -225,11 +252,7 @@ class Fleet:
                 task.cancel()
         [(busy, asked), (busy_then, asked_then)] = self._used
         back = sorted(self._back.values())
-        parts = {"p50": 0.5, "p90": 0.9, "last": 1.0}
-        found = {
-            name: back[min(len(back) - 1, int(part * len(back)))] - back[0]
-            for name, part in parts.items()
-        }
+        found = {name: at(back, part) - at(back, FIRST) for name, part in PARTS.items()}
         return found | {"trying": (busy_then - busy) / (asked_then - asked)}
 
     async def _followers(self) -> list[Follower]:
@@ -240,7 +263,7 @@ class Fleet:
         return found
 
     async def _follower(self, token: str) -> Follower:
-        source = Source(self._place.registry, RpcAccess(token=token))
+        source = Source(self._place.registry, self._place.access(token))
         follower = Follower(source, Node(await source.snapshot()), settings=RHYTHM)
         follower.on_word = lambda: self._heard(follower)
         return follower
@@ -271,7 +294,7 @@ async def storm(place: Place) -> Figures:
 
 def main() -> None:
     place = Place(**json.loads(sys.stdin.readline()))
-    work = {"quiet": quiet, "storm": storm}[place.work]
+    work = {"quiet": quiet, "join": join, "storm": storm}[place.work]
     print(json.dumps(asyncio.run(work(place))), flush=True)
 
 

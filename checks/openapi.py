@@ -44,6 +44,7 @@ from bascule.wire.api.audit import VerifyProgress
 from bascule.wire.api.errors import Error
 from bascule.wire.api.records import LISTS, WRITTEN, Beside
 from bascule.wire.api.tools import WaitingBody
+from checks.openapi_agents import AGENT_ROUTES
 from checks.openapi_audit import AUDIT_ROUTES
 from checks.openapi_catalogue import CATALOGUE
 from checks.openapi_guests import GUEST_ROUTES, GUEST_SHAPES
@@ -118,7 +119,7 @@ def describe(routes: Iterable[GuardedRoute]) -> Document:
 @cache
 def _known() -> Mapping[tuple[str, str], Exchange]:
     """Return what every route takes and gives, by method and address."""
-    parts = (AUDIT_ROUTES, GUEST_ROUTES, LIVE_ROUTES, LOGIN_ROUTES, CATALOGUE)
+    parts = (AGENT_ROUTES, AUDIT_ROUTES, GUEST_ROUTES, LIVE_ROUTES, LOGIN_ROUTES, CATALOGUE)
     rest = dict(chain.from_iterable(one.items() for one in parts))
     return with_reads(with_writes(dict(exchanges())) | rest)
 

@@ -14,8 +14,6 @@ from msgspec.structs import replace
 from bascule.control.api.approvals import FILTERS as APPROVAL_FILTERS
 from bascule.control.api.audit import LONGEST
 from bascule.control.api.query import MAX_PAGE
-from bascule.doors.agents.api import ENTRY
-from bascule.manager.config import McpServerConfig
 from bascule.model.approval import STATES
 from bascule.model.call import Progress
 from bascule.model.code import ErrorCode
@@ -24,10 +22,6 @@ from bascule.model.kinds import CLASSES, COLLECTIONS, KINDS, Kind
 from bascule.model.person import PERSON_PATTERN
 from bascule.wire.api.addresses import (
     ADMIN,
-    AGENT_ENTRIES,
-    AGENT_RECONNECT,
-    AGENT_SERVERS,
-    AGENTS,
     APPROVALS,
     DOCS,
     IDENTITY,
@@ -42,7 +36,6 @@ from bascule.wire.api.addresses import (
     TOKENS,
     WATCH,
 )
-from bascule.wire.api.agents import AgentList, AgentServers, Reconnect, ServerChanged
 from bascule.wire.api.approvals import (
     ApprovalPage,
     ApprovalQuestion,
@@ -92,7 +85,7 @@ REFS = "#/components/schemas/"
 TEXT: Schema = {"type": "string"}
 NAME: Schema = {"type": "string", "minLength": 1}
 SWITCH: Schema = {"type": "boolean"}
-_OBJECT: Schema = {"type": "object"}
+OBJECT: Schema = {"type": "object"}
 _PLACE: Schema = {"type": "integer", "minimum": 0, "maximum": 10**12 - 1}
 REVISION: Schema = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
 LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE}
@@ -109,7 +102,6 @@ _DEFAULTS = {
 }
 _UNLESS = {"If-None-Match": _TAGS}
 _WHEN = {"If-Match": _TAGS, "If-None-Match": _TAGS}
-_AGENT = {"agent_id": NAME}
 #: What narrows a session, and for whom it is, on every route of the tools API.
 NARROWING: dict[str, Schema] = {
     USER: {**TEXT, "pattern": PERSON_PATTERN, "description": "for tokens that act for users"},
@@ -181,7 +173,7 @@ def exchanges() -> Pairs:
     yield ("GET", WATCH), _WATCHED
     for kind in KINDS:
         yield from _records(f"{ADMIN}/{COLLECTIONS[kind]}", kind)
-    for table in (_REGISTRY, _TOKENS, _SECRETS, _APPROVALS, _AGENTS, _TOOLS, _PROCESS):
+    for table in (_REGISTRY, _TOKENS, _SECRETS, _APPROVALS, _TOOLS, _PROCESS):
         yield from table.items()
 
 
@@ -275,21 +267,15 @@ _WATCHED = Exchange(
 _IMPORTED = Exchange(
     answers={200: Imported},
     refusals=_CONDITIONAL,
-    body={"anyOf": [ref(ImportText), {"type": "array", "items": _OBJECT}, _OBJECT]},
+    body={"anyOf": [ref(ImportText), {"type": "array", "items": OBJECT}, OBJECT]},
     query={"mode": {"enum": list(get_args(ImportMode))}, "whole": SWITCH, **_STRICT},
 )
-_AT_NODE: Mapping[str, Schema] = {
-    "node": {**TEXT, "description": "the node to ask, by its name; else one that can answer"}
-}
 _Table: TypeAlias = Mapping[tuple[str, str], Exchange]
 _REGISTRY: _Table = {
-    ("POST", f"{ADMIN}/servers/{{id}}/test"): Exchange(
-        answers={200: Trial}, refusals=_TRIED, query=_AT_NODE
-    ),
+    ("POST", f"{ADMIN}/servers/{{id}}/test"): Exchange(answers={200: Trial}, refusals=_TRIED),
     ("GET", f"{ADMIN}/servers/{{id}}/tools"): Exchange(
         answers={200: ToolPreviews},
         refusals=(*_TRIED, "mcp_unavailable", "mcp_timeout", "mcp_tool_error"),
-        query=_AT_NODE,
     ),
     ("POST", f"{ADMIN}/import"): _IMPORTED,
     ("POST", f"{ADMIN}/servers/import"): _IMPORTED,
@@ -399,41 +385,6 @@ _APPROVALS: _Table = {
     ),
 }
 
-# --- agents
-
-_REMOVED = Exchange(
-    answers={200: ServerChanged},
-    refusals=(
-        *(*READ, "invalid_record", "not_found", "wrong_state"),
-        *("pair_not_accepted", "store_unavailable"),
-    ),
-    query=_AGENT,
-    needed=("agent_id",),
-)
-_REPLACED = replace(_REMOVED, refusals=(*WRITE, *_REMOVED.refusals), body=McpServerConfig)
-_AGENTS: _Table = {
-    ("GET", AGENTS): Exchange(answers={200: AgentList}),
-    ("GET", AGENT_SERVERS): Exchange(
-        answers={200: AgentServers}, refusals=(*READ, "not_found"), query=_AGENT
-    ),
-    ("POST", AGENT_RECONNECT): Exchange(
-        answers={200: ServerChanged},
-        refusals=(
-            *(*WRITE, "invalid_record", "not_found", "wrong_state"),
-            *("mcp_unavailable", "session_refused"),
-        ),
-        body=Reconnect,
-    ),
-    ("POST", AGENT_ENTRIES): replace(
-        _REPLACED,
-        answers={201: ServerChanged},
-        refusals=(*_REPLACED.refusals, "already_exists"),
-    ),
-    ("PUT", ENTRY): _REPLACED,
-    ("PATCH", ENTRY): replace(_REPLACED, body=_OBJECT),
-    ("DELETE", ENTRY): _REMOVED,
-}
-
 # --- tools
 
 _FAILED = sorted({face(code).http for code in get_args(ErrorCode)} - {200})
@@ -498,6 +449,6 @@ _PROCESS: _Table = {
     ("GET", "/healthz"): Exchange(answers={200: Health}, refusals=ANYBODY),
     ("GET", "/readyz"): Exchange(answers={200: Ready}, refusals=(*ANYBODY, "store_unavailable")),
     ("GET", "/metrics"): Exchange(answers={200: TEXT}, media_type="text/plain"),
-    ("GET", OPENAPI): Exchange(answers={200: _OBJECT}, refusals=ANYBODY),
+    ("GET", OPENAPI): Exchange(answers={200: OBJECT}, refusals=ANYBODY),
     ("GET", DOCS): Exchange(answers={200: TEXT}, refusals=ANYBODY, media_type="text/html"),
 }

@@ -28,6 +28,12 @@ _STEPS: Schema = {
     "description": "the event step for each step as it ends, then the event result",
     "anyOf": [ref(TrialStep), ref(Trial)],
 }
+_AT_NODE: Mapping[str, Schema] = {
+    "node": {
+        "type": "string",
+        "description": "the node to ask, by its name; else one that can answer",
+    }
+}
 _DRY_RUN: Mapping[str, Schema] = {
     "dry_run": {"type": "boolean", "description": "true: every check, the difference, no write"}
 }
@@ -51,12 +57,14 @@ def _refused(known: Exchanges) -> Iterator[tuple[tuple[str, str], Exchange]]:
 
 
 def _trials(known: Exchanges) -> Exchanges:
-    """Describe trials, which come in one piece or step by step."""
+    """Describe trials, which come in one piece or step by step, and what a node says of tools."""
     stored, drafted = ("POST", f"{_SERVERS}/{{id}}/test"), ("POST", f"{_SERVERS}/test")
-    trial = replace(known[stored], also={"text/event-stream": _STEPS})
+    trial = replace(known[stored], also={"text/event-stream": _STEPS}, query=_AT_NODE)
+    tools = "GET", f"{_SERVERS}/{{id}}/tools"
     refusals = (*known["POST", _SERVERS].refusals, "not_found", "no_node")
     draft = replace(trial, refusals=refusals, body=CLASSES["server"])
-    return {stored: trial, drafted: draft}
+    shown = replace(known[tools], query=_AT_NODE)
+    return {stored: trial, drafted: draft, tools: shown}
 
 
 def _writes() -> Iterator[tuple[str, str]]:

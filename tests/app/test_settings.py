@@ -65,6 +65,13 @@ GIVEN: dict[str, tuple[str, Any, str, Any, Any]] = {
     ),
     "server.drain_seconds": ("server.drain_seconds = 9", 9, "8", 8, None),
     "server.replica": ('server.replica = "f"', "f", "e-1.x", "e-1.x", None),
+    "server.node_url": (
+        'server.node_url = "https://f.example"',
+        "https://f.example",
+        "http://127.0.0.1:7072",
+        "http://127.0.0.1:7072",
+        None,
+    ),
     "server.grpc": ("server.grpc = false", False, "yes", True, False),
     "server.grpc_port": ("server.grpc_port = 1", 1, "2", 2, 3),
     "server.grpc_client_ca": ('server.grpc_client_ca = "/f"', "/f", "e", "e", None),
@@ -112,6 +119,13 @@ GIVEN: dict[str, tuple[str, Any, str, Any, Any]] = {
         ("https://f.example",),
         "http://localhost:6274, vscode-webview://a-b,http://[::1]:1",
         ("http://localhost:6274", "vscode-webview://a-b", "http://[::1]:1"),
+        None,
+    ),
+    "node.admin_origins": (
+        'node.admin_origins = ["https://f.example"]',
+        ("https://f.example",),
+        "https://admin.example:8443, http://localhost:7070",
+        ("https://admin.example:8443", "http://localhost:7070"),
         None,
     ),
     "log.level": ('log.level = "debug"', "debug", "error", "error", "off"),
@@ -263,6 +277,21 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, Any], str]] = {
     "no connection": ("server.max_connections = 0", {}, {}, "server.max_connections: must be at"),
     "an empty host": ('server.host = ""', {}, {}, "server.host: must not be empty"),
     "a host with a port": ("", {"BASCULE_HOSTS": "a:80"}, {}, "server.hosts[0]: 'a:80' is not"),
+    **{
+        f"the node at {url}": (
+            f'server.node_url = "{url}"',
+            {},
+            {},
+            f"server.node_url: '{url}' is not valid; expected an address as a browser writes it",
+        )
+        for url in ("node.example:7072", "https://n.example/", "ws://n.example", "https://a b")
+    },
+    "an origin of admins": (
+        'node.admin_origins = ["https://a.example/admin"]',
+        {},
+        {},
+        "node.admin_origins[0]: 'https://a.example/admin' is not valid; expected an origin",
+    ),
     **{
         f"the origin {origin}": (
             f'gateway.origins = ["https://a.example", "{origin}"]',

@@ -21,8 +21,8 @@ from bascule.app.settings_tables import (
     GatewaySettings,
     LogSettings,
     NodeSection,
-    Origin,
     StoreSettings,
+    WebOrigin,
 )
 from bascule.audit.approval_settings import ApprovalSettings
 from bascule.audit.ledger_settings import LedgerSettings
@@ -74,7 +74,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     drain_seconds: Annotated[int, Meta(ge=0, le=3_600)] = 30
     replica: ReplicaName | None = None
     #: Where the admin page finds a node, or a proxy before several.
-    node_url: Origin | None = None
+    node_url: WebOrigin | None = None
     #: Whether gRPC is served; a control plane alone serves it unless told otherwise.
     grpc: bool | None = None
     #: Without one: the port above that of HTTP.

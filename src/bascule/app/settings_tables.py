@@ -73,6 +73,18 @@ Origin = Annotated[
 ]
 
 
+#: The same of a server.
+WebOrigin = Annotated[
+    str,
+    Meta(
+        pattern=r"^(?!http://[^/]*:80$)(?!https://[^/]*:443$)"
+        r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[1-9][0-9]{0,4})?$",
+        description="an address as a browser writes it: https://host[:port] in small letters, "
+        "without a path or the scheme's usual port",
+    ),
+]
+
+
 class GatewaySettings(Struct, frozen=True, kw_only=True):
     """Whose pages may use the gateway, in a browser."""
 

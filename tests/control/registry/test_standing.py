@@ -143,6 +143,16 @@ def seen(standing: Standing) -> dict[str, tuple[str | None, float]]:
 
 
 @pytest.mark.requirement("registry:node-lost")
+async def test_a_node_that_follows_again_is_not_silent_whatever_it_said_when(scene: Scene):
+    await scene.report("n", a="connected")
+    scene.clock.jump(SILENT_SECONDS + 1)
+    assert scene.here.states() == {"silent": 1}
+    scene.here.see("n")
+    assert scene.here.states() == {"ok": 1}
+    assert await states(scene.here, "a") == ["connected"]
+
+
+@pytest.mark.requirement("registry:node-lost")
 async def test_nodes_are_counted_by_state(scene: Scene):
     for node in ("one", "two"):
         await scene.report(node)

@@ -215,6 +215,16 @@ async def test_nodes_are_noted_while_they_follow_and_lost_soon_after(counter: Rp
     assert standing.silence_of(standing.nodes()[0]) == "lost"
 
 
+@pytest.mark.requirement("registry:node-lost")
+async def test_a_node_is_no_longer_silent_once_it_follows(counter: RpcCounter):
+    standing, clock = counter.service.standing, counter.clock
+    await counter.ask("Report", "node", state="ok")
+    await clock.advance(100)
+    assert standing.states() == {"silent": 1}
+    await followed(counter)
+    assert standing.states() == {"ok": 1}
+
+
 @pytest.mark.requirement("registry:grpc:report")
 async def test_a_node_reports_under_the_name_of_its_token(counter: RpcCounter):
     await written(counter, "fs")

@@ -11,16 +11,18 @@ import grpc
 import pytest
 
 from bascule.asgi.errors import Refused
+from bascule.control.registry.store import Author
 from bascule.control.work.channel import WORK_SECONDS
 from bascule.control.work.far_nodes import FarNode, FarNodes
 from bascule.errors import ServerUnavailable
+from bascule.model.assignment import ALL, Assignment
 from bascule.model.role import Role
 from bascule.model.server import ServerRecord
 from bascule.wire.api.trials import ToolPreview, Trial, TrialStep
 from bascule.wire.pb import node_pb2 as pb
 from bascule.wire.pb import records_pb2
 from bascule.wire.records import decode
-from tests.control.registry.build import server
+from tests.control.registry.build import BY, server
 from tests.control.rpc.counter import RpcCounter, Watched
 from tests.control.rpc.test_nodes import followed, said
 from tests.control.rpc.test_registry import written
@@ -47,7 +49,7 @@ class Asker:
 
     def try_out(self, **fields: Any) -> asyncio.Task[Trial]:
         record, _ = decode(ServerRecord, server("fs", **fields))
-        return self._begun(self.nodes.any().try_out(record, self.steps.hear))
+        return self._begun(self.nodes.any("fs").try_out(record, self.steps.hear))
 
     def _begun(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)
@@ -180,6 +182,17 @@ async def test_a_trial_fails_when_its_node_leaves(counter: RpcCounter, asker: As
             asker.nodes.any("fs")
 
 
+@pytest.mark.requirement("registry:nodes:assigned-part")
+async def test_a_node_that_is_not_assigned_a_server_is_not_asked_about_it(
+    counter: RpcCounter, asker: Asker
+):
+    async with at_work(counter, asker):
+        given = Assignment(labels=("elsewhere",))
+        await counter.service.assignments.assign("node", given, BY, at=0.0, note=None)
+        with pytest.raises(Refused, match="no node that is connected is assigned 'fs'"):
+            asker.nodes.any("fs")
+
+
 @pytest.mark.requirement("registry:grpc:work")
 async def test_a_trial_fails_when_its_time_is_over(counter: RpcCounter, asker: Asker):
     async with at_work(counter, asker) as (_, work, trial):
@@ -263,7 +276,7 @@ async def test_only_the_stream_of_the_node_that_is_asked_is_woken(
     counter.given["node"] = (await counter.tokens.mint("west", "node")).token
     west = await followed(counter)
     counter.given["node"] = ours
-    asker.test(asker.nodes.named("node"))
+    asker.test(asker.nodes.named("node", "fs"))
     await work_on(stream)
     await written(counter, "b")
     await said(west, "change")
@@ -279,16 +292,16 @@ async def test_what_a_node_is_to_try_is_known_to_it_before(counter: RpcCounter, 
 
 async def test_a_node_of_a_name_is_asked_or_it_is_said_why_not(counter: RpcCounter, asker: Asker):
     with pytest.raises(Refused, match="no node is connected"):
-        asker.nodes.any()
+        asker.nodes.any("fs")
     with pytest.raises(Refused, match="node: there is no node 'west'") as unknown:
-        asker.nodes.named("west")
+        asker.nodes.named("west", "fs")
     assert unknown.value.code == "not_found"
     await counter.ask("Report", "node", state="ok")
     with pytest.raises(Refused, match="node: 'node' is not connected now") as away:
-        asker.nodes.named("node")
+        asker.nodes.named("node", "fs")
     assert away.value.code == "no_node"
     await followed(counter)
-    assert asker.nodes.named("node")
+    assert asker.nodes.named("node", "fs")
 
 
 async def test_the_node_that_serves_a_server_is_asked_before_others(
@@ -306,3 +319,21 @@ async def test_the_node_that_serves_a_server_is_asked_before_others(
         work = await work_on(west)
         trial.cancel()
         assert (await work_on(west)).id == work.id
+
+
+@pytest.mark.requirement("admin:servers:far-node")
+async def test_a_node_is_given_no_record_that_it_is_not_assigned(counter: RpcCounter, asker: Asker):
+    await written(counter, "fs")
+    await followed(counter)
+    nothing = Assignment(tasks=())
+    await counter.service.assignments.assign("node", nothing, Author("a"), at=0.0, note=None)
+    with pytest.raises(Refused, match="is assigned server 'fs'"):
+        asker.nodes.any("fs")
+    with pytest.raises(Refused, match="node: 'node' is not assigned server 'fs'"):
+        asker.nodes.named("node", "fs")
+    with pytest.raises(Refused, match="is assigned server 'draft'"):
+        asker.nodes.any("draft")
+    assert asker.nodes.named("node", "draft")
+    await counter.service.assignments.assign("node", ALL, Author("a"), at=0.0, note=None)
+    assert asker.nodes.any("draft")
+    assert asker.nodes.named("node", "fs")

@@ -38,12 +38,12 @@ class NodeFace(Protocol):
 class FarNodes(Protocol):
     """The nodes of other processes."""
 
-    def any(self, server_id: str | None = None, /) -> NodeFace:
-        """Return one that lives, and serves a server if one does; raise Refused."""
+    def any(self, server_id: str, /) -> NodeFace:
+        """Return one that lives and may be given a server; raise Refused."""
         ...
 
-    def named(self, name: str, /) -> NodeFace:
-        """Return the one of a name; raise Refused."""
+    def named(self, name: str, server_id: str, /) -> NodeFace:
+        """Return the one of a name, if it may be given the server; raise Refused."""
         ...
 
 
@@ -60,12 +60,12 @@ class AnyNode:
         self._far = far
         self._names = names
 
-    def chosen(self, name: str | None, server_id: str | None = None) -> NodeFace:
+    def chosen(self, name: str | None, server_id: str) -> NodeFace:
         """Return the node of a name, or one for a server; raise Refused where there is none."""
         if self._own is not None and (name is None or name in self._names):
             return self._own
         if self._far is not None:
-            return self._far.any(server_id) if name is None else self._far.named(name)
+            return self._far.any(server_id) if name is None else self._far.named(name, server_id)
         if name is None:
             raise Refused("no_node", "this process runs no node, so it cannot reach MCP servers")
         details = {"parameter": "node", "node": name}

@@ -103,6 +103,13 @@ class Standing:
         if self._reports is not None:
             await self._reports.note(self._replica, nodes, now)
 
+    def see(self, node: str) -> None:
+        """Know that a node follows here now; others are told by the next ``note``.
+
+        What it said last may be minutes old, as it is after a restart.
+        """
+        self._take_notes([(self._clock.now(), [node])])
+
     @contextmanager
     def _telling(self, node: str) -> Generator[None, None, None]:
         """Let no reading undo what a node says here: one may have begun before it was kept."""

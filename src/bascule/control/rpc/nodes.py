@@ -119,6 +119,7 @@ class NodeRpc(Lifetime):
         node, version, assigned = call.principal.name, request.tokens_version, telling.assignment
         opened = self.streams.open(node, request.process, request.version)
         with opened as stream, self._works.handing(node, telling.bell.ring) as hand:
+            self._service.standing.see(node)
             async with aclosing(telling.events):
                 yield self._welcome(node, assigned)
                 handed = await self._handed.of(telling.tasks)

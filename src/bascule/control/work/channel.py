@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 
 from bascule.clock import Clock
 from bascule.control.registry.service import RegistryService
-from bascule.control.work.hands import Hand
+from bascule.control.work.hands import Cancelled, Hand
 from bascule.control.work.jobs import NOT_DONE, Answer, Job, Undone, body_of, is_last
 from bascule.control.work.questions import Question
 from bascule.control.work.rows import Reception, Work, WorkRows
@@ -39,6 +39,8 @@ class WorkChannel(Lifetime):
         self._bell = asyncio.Event()
         self._questions: dict[str, Question] = {}
         self._hands: dict[str, Hand] = {}
+        #: Works that were handed out here and not finished yet, each with whom it was given to.
+        self._handed: dict[str, Hand] = {}
         #: Works that nobody waits for any more, and those whose node has left, with its name.
         self._unwanted: set[str] = set()
         self._left: dict[str, str] = {}
@@ -109,16 +111,17 @@ class WorkChannel(Lifetime):
         finally:
             if self._hands.get(node) is hand:
                 del self._hands[node]
-            self._left |= dict.fromkeys(hand.open, node)
-            self._bell.set()
+            for id in [id for id, given in self._handed.items() if given is hand]:
+                del self._handed[id]
+                self._left[id] = node
+                self._bell.set()
 
     async def answer(self, id: str, node: str, answer: Answer) -> Reception:
         """Take what a node says to its work."""
         last = is_last(answer)
         reception = await self._rows.answer(id, node, body_of(answer), last=last)
-        hand = self._hands.get(node)
-        if hand is not None and (last or reception == "unwanted"):
-            hand.open.discard(id)
+        if reception != "foreign" and (last or reception == "unwanted"):
+            self._handed.pop(id, None)
         self._bell.set()
         return reception
 
@@ -144,6 +147,7 @@ class WorkChannel(Lifetime):
             await self._read()
         if self._hands:
             await self._give()
+        if self._handed:
             await self._cancel()
         if self._clock.monotonic() - self._swept_at >= _SWEEP_SECONDS:
             self._swept_at = self._clock.monotonic()
@@ -173,11 +177,12 @@ class WorkChannel(Lifetime):
 
     async def _give(self) -> None:
         """Take what waits for nodes that are ready here, and hand it to them."""
-        ready = {node for node, hand in self._hands.items() if hand.is_ready}
-        theirs = ready.intersection(await self._rows.waiting()) if ready else ()
-        if not theirs:
-            return
-        for work in await self._rows.take(theirs):
+        waiting = await self._rows.waiting()
+        hands = [self._hands[node] for node in waiting if node in self._hands]
+        for hand in hands:
+            hand.is_awaited = not hand.is_ready
+        ready = [hand.node for hand in hands if hand.is_ready]
+        for work in await self._rows.take(ready) if ready else ():
             hand = self._hands.get(work.node)
             if hand is None:
                 self._left[work.id] = work.node
@@ -186,13 +191,14 @@ class WorkChannel(Lifetime):
             if self._service.view.revision < work.revision:
                 with suppress(StoreUnavailable):  # what the node has is tried then
                     await self._service.catch_up()
+            self._handed[work.id] = hand
             hand.give(work)
 
     async def _cancel(self) -> None:
         """Tell nodes of works that nobody waits for any more."""
-        handed = {id: hand for hand in self._hands.values() for id in hand.open}
-        if not handed:
-            return
-        wanted = await self._rows.wanted([*handed])
-        for id in handed.keys() - wanted:
-            handed[id].cancel(id)
+        asked = [*self._handed]
+        wanted = await self._rows.wanted(asked)
+        for id in asked:
+            hand = None if id in wanted else self._handed.pop(id, None)
+            if hand is not None:
+                hand.give(Cancelled(id))

@@ -37,6 +37,10 @@ _NOBODY = (
     "with bascule node serve"
 )
 
+_UNASSIGNED = (
+    "no node that is connected is assigned server {!r}, or all of them: bascule nodes assign"
+)
+
 
 class FarNodes:
     """The nodes that follow this control plane, at any of its replicas."""
@@ -50,12 +54,18 @@ class FarNodes:
         #: What nodes said of tools when they were last asked about their servers.
         self.tools = FarTools(service)
 
-    def any(self, server_id: str | None = None) -> FarNode:
-        """Return a node that lives, one that serves a server before others; raise Refused."""
+    def any(self, server_id: str) -> FarNode:
+        """Return a node that lives and is assigned a server; raise Refused.
+
+        One that is connected to the server comes before others.
+        """
         living = [*self._channel.living()]
         if not living:
             raise Refused(NOT_DONE, _NOBODY)
-        words = self._service.standing.words_on(server_id or "")
+        living = [node for node in living if self._is_assigned(node, server_id)]
+        if not living:
+            raise Refused(NOT_DONE, _UNASSIGNED.format(server_id))
+        words = self._service.standing.words_on(server_id)
         random.shuffle(living)  # those that are alike share the work
 
         def rank(node: str) -> int:
@@ -64,14 +74,25 @@ class FarNodes:
 
         return self._node(sorted(living, key=rank)[:_MOST_ASKED])
 
-    def named(self, name: str) -> FarNode:
-        """Return the node of a name; raise Refused where it is not known, or not connected."""
-        if self._channel.lives(name):
-            return self._node([name])
+    def named(self, name: str, server_id: str) -> FarNode:
+        """Return the node of a name; raise Refused where it is not known, or not connected.
+
+        So for a server of the registry that is not assigned to it: the record may have values that
+        this node is not to see. What is not in the registry has those of its author alone.
+        """
         details = {"parameter": "node", "node": name}
+        known = server_id in self._service.snapshot().servers
+        if self._channel.lives(name):
+            if known and not self._is_assigned(name, server_id):
+                words = f"node: {name!r} is not assigned server {server_id!r}"
+                raise Refused(NOT_DONE, words, details=details)
+            return self._node([name])
         if any(one.node == name for one in self._service.standing.nodes()):
             raise Refused(NOT_DONE, f"node: {name!r} is not connected now", details=details)
         raise Refused("not_found", f"node: there is no node {name!r}", details=details)
+
+    def _is_assigned(self, node: str, server_id: str) -> bool:
+        return self._service.assignments.share(node).serves("server", server_id)
 
     def _node(self, names: Sequence[str]) -> FarNode:
         return FarNode(self._channel, names, self._clock, self.tools.learn)

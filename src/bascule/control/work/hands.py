@@ -20,9 +20,9 @@ Order: TypeAlias = Work | Cancelled
 
 
 class Hand:
-    """The orders that a node has yet to be sent, and the works that it has not finished."""
+    """The orders that a node has yet to be sent."""
 
-    __slots__ = ("_call", "_orders", "_ring", "is_ready", "node", "open")
+    __slots__ = ("_call", "_orders", "_ring", "is_awaited", "is_ready", "node")
 
     def __init__(self, node: str, call: Callable[[], None], ring: Callable[[], None]) -> None:
         """Have ``call`` wake the stream, and ``ring`` whoever looks for work."""
@@ -32,24 +32,19 @@ class Hand:
         self._orders: list[Order] = []
         #: Whether the node has been told all that it needs to begin.
         self.is_ready = False
-        self.open: set[str] = set()
+        #: Whether work was seen that waits for that.
+        self.is_awaited = False
 
     def begin(self) -> None:
-        """Take orders from now on."""
-        if not self.is_ready:
-            self.is_ready = True
+        """Take orders from now on; of many nodes that come at once, few have any."""
+        self.is_ready = True
+        if self.is_awaited:
+            self.is_awaited = False
             self._ring()
 
-    def give(self, work: Work) -> None:
-        """Have a piece of work sent."""
-        self.open.add(work.id)
-        self._orders.append(work)
-        self._call()
-
-    def cancel(self, id: str) -> None:
-        """Have the node told that nobody waits for a piece of work."""
-        self.open.discard(id)
-        self._orders.append(Cancelled(id))
+    def give(self, order: Order) -> None:
+        """Have an order sent."""
+        self._orders.append(order)
         self._call()
 
     def orders(self) -> list[Order]:
