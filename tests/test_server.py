@@ -14,6 +14,7 @@ from bascule.executor import McpConfig, McpServerConfig
 from bascule.manager import McpServerConfig as AgentServer
 from bascule.manager.config import ToolFilter
 from bascule.model.call import CallLimits
+from bascule.model.sandbox import SHORT_FORMS, Sandbox
 from bascule.model.session import SessionLimits, SessionRequest
 from bascule.model.task import TaskPolicy
 from bascule.outbound.rules import NodeRules
@@ -21,12 +22,24 @@ from bascule.section.config import StdioTransport
 from bascule.server import Server
 
 
+@pytest.mark.requirement("record:sandbox:code")
+def test_a_local_server_in_code_has_limits_unless_told_otherwise():
+    assert Server.stdio("fs", "true").sandbox == Sandbox(level="limits")
+    assert Server.stdio("fs", "true", sandbox="no-access").sandbox == SHORT_FORMS["no-access"]
+    assert Server.stdio("fs", "true", sandbox={"read": ["/srv"]}).sandbox == Sandbox(read=("/srv",))
+    whole = Sandbox(level="landlock", network="none", write=())
+    assert Server.stdio("fs", "true", sandbox=whole).sandbox == whole
+    assert Server.http("far", "https://example.org/mcp").sandbox is None
+    with pytest.raises(InvalidRecord, match=r"sandbox\.network: False is not one of"):
+        Server.stdio("fs", "true", sandbox={"network": False})
+
+
 @pytest.mark.requirement("record:unknown-field:code")
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
         ({"alow": ["read_*"]}, "'alow'; did you mean 'allow'?"),
-        ({"sandbox": {"network": False}}, "'sandbox'"),
+        ({"isolation": {"network": False}}, "'isolation'"),
         ({"allowed_tool": ["x"]}, "'allowed_tool'; did you mean 'allowed_tools'?"),
         ({"budget": {}}, "'budget'; did you mean 'budgets'?"),
     ],

@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec import to_builtins
+
 from bascule.model.keyword import refuse_text, refuse_unknown
+from bascule.model.sandbox import Sandbox
 from bascule.model.server import ServerRecord
 from bascule.wire.records import decode
 
 _FIELDS = ServerRecord.__struct_fields__
+#: What a local server in code is kept to unless told otherwise: limits, and no more.
+CODE_SANDBOX = "limits"
 _OF_HTTP = ("allow", "headers", "auth_ref", "insecure")
 
 
@@ -21,7 +26,7 @@ class Server:
     """Builds server records. Every other field of a record is a keyword, and nothing else is."""
 
     @staticmethod
-    def stdio(
+    def stdio(  # noqa: PLR0913 - options, all by keyword
         server_id: str,
         command: str,
         *args: str,
@@ -29,17 +34,19 @@ class Server:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         home: str = "kept",
+        sandbox: str | Mapping[str, Any] | Sandbox = CODE_SANDBOX,
         **fields: Any,
     ) -> ServerRecord:
         """Describe a server that runs as a local process.
 
         ``Server.stdio("time", "uvx", "mcp-server-time", allow=["get_*"])``
-        ``home="temporary"`` gives it a HOME that goes when it ends.
+        ``home="temporary"`` gives it a HOME that goes when it ends. ``sandbox`` is what it is kept
+        from: a word such as ``"no-access"``, a table of the record, or a ``Sandbox``.
         """
         refuse_unknown("Server.stdio", fields, ("allow", "env", "cwd", *_FIELDS))
         refuse_text("Server.stdio", allow=allow)
         place = {"command": command, "args": args, "env": env or {}, "cwd": cwd, "home": home}
-        return server_record(server_id, "stdio", place, allow, **fields)[0]
+        return server_record(server_id, "stdio", place, allow, sandbox=sandbox, **fields)[0]
 
     @staticmethod
     def http(  # noqa: PLR0913 - options, all by keyword
@@ -73,8 +80,12 @@ def server_record(
 ) -> tuple[ServerRecord, tuple[str, ...]]:
     """Return a record and its warnings; raise InvalidRecord with every problem.
 
-    ``place`` says how the server is started or reached; what is None there is left out.
+    ``place`` says how the server is started or reached; what is None there is left out. A local
+    one without a ``sandbox`` has the limits of ``CODE_SANDBOX``.
     """
+    if transport == "stdio":
+        given: object = fields.get("sandbox", CODE_SANDBOX)
+        fields["sandbox"] = to_builtins(given) if isinstance(given, Sandbox) else given
     record: dict[str, Any] = {
         "server_id": server_id,
         "transport": transport,

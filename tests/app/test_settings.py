@@ -103,7 +103,8 @@ GIVEN: dict[str, tuple[str, Any, str, Any, Any]] = {
     **{
         path: (f"{path} = 5000", 5000, "8000", 8000, None)
         for path in (
-            *("node.max_concurrency", "node.max_processes", "node.idle_seconds"),
+            *("node.max_concurrency", "node.max_processes", "node.max_processes_per_task"),
+            "node.idle_seconds",
             *("node.start_seconds", "node.list_ttl_seconds", "node.list_failure_seconds"),
             "node.max_stale",
             "node.guest_seconds",

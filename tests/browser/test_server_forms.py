@@ -46,6 +46,7 @@ async def test_a_server_is_added_by_keyboard_alone(register: Register, screen: S
     stdio = record["stdio"]
     assert [stdio["command"], *stdio["args"]] == [sys.executable, "-m", "bascule.demo.server"]
     assert list(stdio["env"]) == ["LOG"]
+    assert (record["sharing"], record["sandbox"]["level"]) == ("task", "best")
     assert (record["allowed_tools"], record["effects"]["read"]) == (
         ["list_notes", "write_note"],
         ["list_notes"],

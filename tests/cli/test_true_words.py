@@ -23,7 +23,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
     [
         (("tasks", "set", "job", 'mcp.tool_denylst=["x"]'), "mcp.tool_denylst: unknown field; did"),
         (("servers", "set", "mine", 'alowed_tools=["x"]'), "alowed_tools: unknown field; did you"),
-        (("servers", "set", "mine", "sandbox.network=false"), "sandbox: unknown field"),
+        (("servers", "set", "mine", "isolation.network=false"), "isolation: unknown field"),
         (("tasks", "set", "job", "mcp.tool_alowlist=null"), "mcp.tool_alowlist: unknown field"),
         (("tasks", "add", "t", "--server", "mine", "--deny-tool", "mcp__mine__x"), "models use"),
         (("servers", "add", "other", "--allow", "mcp.other.x", "--", "true"), "models use"),

@@ -28,6 +28,7 @@ from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.transport.http import HttpChannel
 from bascule.node.pool.transport.upstream import Upstream
 from bascule.node.settings import NodeSettings
+from bascule.node.sharing import ALL, Sharer
 from bascule.outbound.credentials import Credentials
 from bascule.outbound.egress import EgressRules
 from bascule.outbound.http import HttpClient, HttpOptions
@@ -112,8 +113,9 @@ class SigningOpener(Opener):
         super().__init__(default_spawner())
         self._sign_in = sign_in
 
-    async def open(self, record: ServerRecord, events: Events) -> Channel:
+    async def open(self, record: ServerRecord, events: Events, sharer: Sharer = ALL) -> Channel:
         """Open a channel over streamable HTTP."""
+        del sharer
         assert record.http is not None
         url = record.http.url
         client = HttpClient(HttpOptions(connect_seconds=5.0, egress=EgressRules(())))

@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from bascule.model.sandbox import Sandbox
 from bascule.model.server import ServerRecord
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.session import Session
@@ -113,6 +115,46 @@ async def test_the_filesystem_server_of_npm_is_listed_and_called(tmp_path: Path)
         outside = await session.call("mcp__files__read_text_file", {"path": "/etc/hostname"})
         assert outside.error is not None
         assert outside.error.code == "mcp_tool_error"
+
+
+@pytest.mark.requirement("process:sandbox")
+@pytest.mark.timeout(240)
+async def test_real_servers_are_listed_and_called_inside_the_best_sandbox(tmp_path: Path):
+    package = await asyncio.to_thread(installed_from_npm, FILESYSTEM, FILESYSTEM_VERSION)
+    granted, other = tmp_path / "granted", tmp_path / "other"
+    for folder in (granted, other):
+        folder.mkdir()
+        (folder / "poem.txt").write_text("Über allen Gipfeln\n", encoding="utf-8")
+    closed = Sandbox(level="best", required=True, network="none", write=())
+    modules = (str(package.parents[1]),)
+    opened = replace(closed, read=modules, write=(str(granted),))
+    program = str(package / "dist" / "index.js")
+    # The server itself allows both folders: it is the sandbox that keeps one from it.
+    folders = (str(granted), str(tmp_path))
+    files = Server.stdio("files", "node", program, *folders, budgets=BUDGETS, sandbox=opened)
+    time = Server.stdio(
+        "time", sys.executable, "-m", "mcp_server_time", budgets=BUDGETS, sandbox=closed
+    )
+    async with (
+        Bridge.open([files, time], homes=tmp_path / "homes") as bridge,
+        bridge.session(server_ids=["files", "time"]) as session,
+    ):
+        assert (await session.tools()).warnings == ()
+        now = await session.call("mcp__time__get_current_time", {"timezone": "Europe/Vienna"})
+        assert now.ok, now.error
+        poem = await session.call("mcp__files__read_text_file", {"path": f"{granted}/poem.txt"})
+        assert poem.ok, poem.error
+        text = {"path": f"{granted}/new.txt", "content": "written"}
+        assert (await session.call("mcp__files__write_file", text)).ok
+        assert (granted / "new.txt").read_text(encoding="utf-8") == "written"
+        hidden = await session.call("mcp__files__read_text_file", {"path": f"{other}/poem.txt"})
+        assert not hidden.ok
+        outside = {"path": f"{other}/new.txt", "content": "written"}
+        assert not (await session.call("mcp__files__write_file", outside)).ok
+        assert [entry.name for entry in other.iterdir()] == ["poem.txt"]
+        levels = {status.sandbox.in_force for status in bridge.statuses() if status.sandbox}
+        assert levels <= {"namespaces", "bwrap", "landlock"}
+        assert levels
 
 
 def launcher(name: str) -> str:

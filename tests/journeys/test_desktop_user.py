@@ -119,7 +119,7 @@ async def test_a_week_with_an_mcp_json(tmp_path: Path):
 
         before = json.loads(await at.works("servers get diary --json"))
         assert await at.works("servers import mcp.json") == "no change\n"
-        moved = {"command": "sh", "args": ["-c", f"exec {sys.executable} -m bascule.demo.server"]}
+        moved = {**DEMO, "command": str(Path(sys.executable).with_name("python3"))}
         write(file, Diary=moved)
         again = await at("servers import mcp.json")
         assert "~ server diary\n    stdio.command: " in again.out

@@ -63,6 +63,43 @@ AUTH = st.sampled_from(
         },
     ]
 )
+PATHS = st.from_regex(r"/[a-z0-9/ é]{0,9}", fullmatch=True)
+LIMITS: dict[str, Values] = {
+    "memory_mb": st.integers(64, 1_048_576),
+    "processes": st.integers(1, 100_000),
+    "cpu_seconds": st.integers(1, 31_536_000),
+    "open_files": st.integers(16, 1_048_576),
+    "home_mb": st.integers(1, 1_048_576),
+    "build": st.booleans(),
+}
+#: The levels and networks that go together.
+BOUNDS = st.sampled_from(
+    [
+        {"level": "none"},
+        {"level": "limits"},
+        {"level": "limits", "required": True},
+        {"level": "landlock", "network": "none"},
+        {"level": "namespaces", "required": True, "network": "none"},
+        {"level": "bwrap", "network": "egress", "hosts": ["api.example.org:443", "*.example.org"]},
+        {"level": "best", "network": "egress", "hosts": ["api.example.org"], "required": True},
+        {"level": "best", "network": "full"},
+    ]
+)
+
+
+def _granting(bounds: Plain, limits: Plain, read: list[str], write: Plain) -> Plain:
+    keeps_files = bounds["level"] not in ("none", "limits")
+    return {**bounds, **limits, **write, **({"read": read} if keeps_files else {})}
+
+
+SANDBOX = st.builds(
+    _granting,
+    BOUNDS,
+    table({}, **LIMITS),
+    many(PATHS | st.sampled_from([".", "~/data"])),
+    table({}, write=many(PATHS | st.just("."))),
+)
+FLOOR = st.builds(lambda bounds, limits: bounds | limits, BOUNDS, table({}, **LIMITS))
 RULES = many(
     table(
         {},
@@ -79,7 +116,7 @@ COMMON: dict[str, Values] = {
     "tags": many(TAGS),
     "tool_namespace": st.from_regex(r"[a-z][a-z0-9]{0,5}(\.[a-z0-9-]{1,6}){0,3}", fullmatch=True),
     "allowed_tools": many(PATTERNS),
-    "sharing": st.sampled_from(["shared", "session"]),
+    "sharing": st.sampled_from(["shared", "task", "user", "session"]),
     "prewarm": st.booleans(),
     "effects": table({}, read=many(PATTERNS), idempotent=many(PATTERNS)),
     "budgets": table(
@@ -109,7 +146,11 @@ def _with_auth(http: Plain, auth: Plain | None, *, by_ref: bool) -> Plain:
     return http | ({"auth_ref": "secret://token"} if by_ref else {"auth": auth})
 
 
-SERVERS = table({"server_id": SERVER_IDS, "transport": st.just("stdio"), "stdio": STDIO}, **COMMON)
+SERVERS = table(
+    {"server_id": SERVER_IDS, "transport": st.just("stdio"), "stdio": STDIO},
+    sandbox=SANDBOX,
+    **COMMON,
+)
 REMOTES = table(
     {
         "server_id": SERVER_IDS,
@@ -171,6 +212,7 @@ PLATFORMS = table(
     default_approval=MODES,
     rules=RULES,
     ceilings=table({}, tool_timeout_ms=BUDGET, max_concurrency=BUDGET),
+    sandbox=FLOOR,
 )
 BACKENDS = table(
     {"name": st.from_regex(r"[a-z0-9][a-z0-9_.-]{0,9}", fullmatch=True)}

@@ -47,6 +47,7 @@ from bascule.node.ports import (
     StillStarting,
 )
 from bascule.node.settings import NodeSettings
+from bascule.node.sharing import Belonging
 from tests.policy.build import server
 from tests.waits import SOON_SECONDS
 
@@ -98,6 +99,7 @@ class FakeCaller:
     asked: int = 0
     released: list[str] = field(default_factory=list[str])
     offered: dict[str, InputHandler] = field(default_factory=dict[str, InputHandler])
+    introduced: dict[str, Belonging] = field(default_factory=dict[str, Belonging])
     trace: list[str] = field(default_factory=list[str])
     #: Servers that nobody should wait for, and whether they have not failed so before.
     slow: dict[str, bool] = field(default_factory=dict[str, bool])
@@ -210,6 +212,9 @@ class FakeCaller:
         if isinstance(answer, BasculeError):
             raise answer
         return answer if isinstance(answer, dict) else await answer(sent)
+
+    def introduce(self, session_id: str, whose: Belonging) -> None:
+        self.introduced[session_id] = whose
 
     def offer(self, session_id: str, inputs: InputHandler) -> None:
         self.offered[session_id] = inputs

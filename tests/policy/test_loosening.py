@@ -18,7 +18,17 @@ def task(**mcp: Any) -> TaskRecord:
     return convert({"task_id": "t", "mcp": {"enabled": True} | mcp}, TaskRecord)
 
 
+SANDBOX: dict[str, Any] = {
+    "level": "namespaces",
+    "required": True,
+    "read": ["/lib"],
+    "write": ["/data"],
+    "network": "none",
+    "memory_mb": 100,
+    "cpu_seconds": 9,
+}
 SERVER: dict[str, Any] = {
+    "sandbox": SANDBOX,
     "enabled": False,
     "tags": ["scm"],
     "allowed_tools": ["read_*"],
@@ -44,6 +54,31 @@ LOOSER: dict[str, tuple[dict[str, Any], str]] = {
         "connection: another program, address, environment or credential",
     ),
     "shared": ({"sharing": "shared"}, "sharing: sessions share one connection"),
+    "shared by a task": ({"sharing": "task"}, "sharing: sessions of a task share one connection"),
+    "level": (
+        {"sandbox": {**SANDBOX, "level": "landlock"}},
+        "sandbox.level: 'namespaces' became 'landlock'",
+    ),
+    "no sandbox": ({"sandbox": None}, "sandbox.level: 'namespaces' became 'none'"),
+    "not required": ({"sandbox": {**SANDBOX, "required": False}}, "sandbox.required: turned off"),
+    "network": (
+        {"sandbox": {**SANDBOX, "network": "full"}},
+        "sandbox.network: 'none' became 'full'",
+    ),
+    "written folder": (
+        {"sandbox": {**SANDBOX, "write": ["/data", "/out"]}},
+        "sandbox.write: '/out' granted now",
+    ),
+    "read folder": (
+        {"sandbox": {**SANDBOX, "read": ["/lib", "/lib/x", "/data/..", "/etc"]}},
+        "sandbox.read: '/data/..', '/etc' granted now",
+    ),
+    "memory": ({"sandbox": {**SANDBOX, "memory_mb": 200}}, "sandbox.memory_mb: 100 became 200"),
+    "processor": (
+        {"sandbox": {**SANDBOX, "cpu_seconds": None}},
+        "sandbox.cpu_seconds: 9 became none",
+    ),
+    "build": ({"sandbox": {**SANDBOX, "build": True}}, "sandbox.build: turned on"),
     "reads": (
         {"effects": {"read": ["*"], "idempotent": ["read_a"]}},
         "effects.read: '*' counts as reading now",

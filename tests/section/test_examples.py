@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from bascule import Bridge
+from bascule.model.sandbox import Sandbox
 from bascule.node.pool.network_variables import OUTWARD
 from bascule.section import (
     InProcessEventBus,
@@ -33,6 +35,7 @@ from bascule.section import (
     ToolContext,
     ToolResult,
 )
+from bascule.section.records import Vault, records_of
 from bascule.testing import ScriptedHttpServer, ScriptedServer
 from tests.children import children
 from tests.section.section_servers import (
@@ -199,20 +202,60 @@ def test_the_process_has_a_home_of_its_own() -> None:
     assert not Path(env["HOME"]).exists()
 
 
+HOSTS = NetworkPolicy.with_domains("api.github.com", "example.org:8443")
+
+
+@pytest.mark.requirement("section:isolation:sandbox")
+@pytest.mark.parametrize(
+    ("isolation", "sandbox"),
+    [
+        (IsolationConfig(), Sandbox(level="limits")),
+        (IsolationConfig(sandbox=SandboxConfig()), Sandbox(required=True)),
+        (
+            IsolationConfig(network_policy=NetworkPolicy.no_network()),
+            Sandbox(required=True, network="none"),
+        ),
+        (
+            IsolationConfig(network_policy=HOSTS, sandbox=SandboxConfig()),
+            Sandbox(required=True, network="egress", hosts=("api.github.com", "example.org:8443")),
+        ),
+    ],
+    ids=["nothing", "sandbox", "no network", "hosts"],
+)
+def test_an_isolation_becomes_the_sandbox_of_what_is_started_here(
+    isolation: IsolationConfig, sandbox: Sandbox
+) -> None:
+    remote = McpServerConfig("far", StreamableHttpTransport(url="https://example.org/mcp"))
+    vault = Vault()
+    local, far = records_of([config(), remote], vault, isolation.sandbox_of_record())
+    assert (local.sandbox, far.sandbox) == (sandbox, None)
+
+
 @pytest.mark.requirement("section:isolation:refused")
 @pytest.mark.parametrize(
     ("isolation", "message"),
     [
-        (IsolationConfig(network_policy=NetworkPolicy.with_domains("api.github.com")), "network"),
-        (IsolationConfig(network_policy=NetworkPolicy.no_network()), "network_policy"),
-        (IsolationConfig(sandbox=SandboxConfig(enabled=True)), "no sandbox yet"),
+        (
+            IsolationConfig(network_policy=HOSTS, sandbox=SandboxConfig(enabled=False)),
+            "network_policy needs a sandbox",
+        ),
+        (
+            IsolationConfig(network_policy=NetworkPolicy.with_domains("https://github.com")),
+            r"sandbox\.hosts\[0\]",
+        ),
     ],
+    ids=["contradiction", "host"],
 )
-def test_an_isolation_that_nothing_can_enforce_is_refused(
-    isolation: IsolationConfig, message: str
-) -> None:
+def test_an_isolation_that_cannot_be_is_refused(isolation: IsolationConfig, message: str) -> None:
     with pytest.raises(McpConfigError, match=message):
         section_of(config(), isolation=isolation)
+
+
+@pytest.mark.requirement("section:isolation:refused")
+async def test_an_isolation_is_refused_where_the_records_are_a_given_bridges() -> None:
+    async with Bridge.open([]) as bridge:
+        with pytest.raises(McpConfigError, match="records of its own"):
+            section_of(config(), isolation=IsolationConfig(sandbox=SandboxConfig()), bridge=bridge)
 
 
 def test_a_sandbox_that_is_off_is_no_matter() -> None:

@@ -39,12 +39,13 @@ SAME_ID = {"X-Request-Id": "1"}
 SCRIPT = ScriptedServer(behaviours={"echo": "echo", "slow": do("progress", count=2)})
 #: All tenants come from one address, and at once.
 CROWDED = Limits(connections=Caps(strangers=512))
-BUDGETS = {"max_concurrency": 64, "tool_timeout_ms": 60_000}
+BUDGETS = {"max_concurrency": 64, "tool_timeout_ms": 60_000, "list_timeout_ms": 60_000}
 WAYS: list[tuple[str, Sharing]] = [
     ("stdio legacy", "shared"),
     ("stdio modern", "shared"),
     ("http modern json", "shared"),
     ("http modern json", "session"),
+    ("http modern json", "task"),
     ("http legacy sse", "shared"),
     ("http legacy sse", "session"),
 ]

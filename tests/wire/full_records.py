@@ -66,6 +66,20 @@ LOCAL: dict[str, Any] = COMMON | {
         "cwd": "/srv/work",
         "home": "temporary",
     },
+    "sandbox": {
+        "level": "namespaces",
+        "required": True,
+        "read": ["/srv/shared"],
+        "write": [".", "/srv/out"],
+        "network": "egress",
+        "hosts": ["api.example.org:443"],
+        "memory_mb": 512,
+        "processes": 16,
+        "cpu_seconds": 60,
+        "open_files": 128,
+        "home_mb": 64,
+        "build": True,
+    },
 }
 REMOTE: dict[str, Any] = COMMON | {
     "transport": "streamable_http",
@@ -134,6 +148,18 @@ PLATFORM: dict[str, Any] = {
         "tool_timeout_ms": 3,
         "max_concurrency": 4,
         "max_tool_output_bytes": 5,
+    },
+    "sandbox": {
+        "level": "best",
+        "required": True,
+        "network": "egress",
+        "hosts": ["api.example.org:443"],
+        "memory_mb": 512,
+        "processes": 16,
+        "cpu_seconds": 60,
+        "open_files": 128,
+        "home_mb": 64,
+        "build": False,
     },
 }
 BACKEND: dict[str, Any] = {

@@ -290,7 +290,7 @@ def test_what_is_absent_has_its_default():
 @pytest.mark.parametrize(
     ("field", "good", "bad"),
     [
-        ("sharing", ["shared", "session"], ["both", "", None]),
+        ("sharing", ["shared", "task", "user", "session"], ["both", "", None]),
         ("hygiene.leaks", ["off", "mask", "block"], ["on", True, "Mask"]),
         ("hygiene.redact", ["shape", "full", {"keys": ["a"]}], ["none", ["a"], {"keys": "a"}]),
         ("approval_policy.default", ["never", "always", "policy"], ["sometimes", True]),

@@ -97,6 +97,7 @@ class NodeSection(NodeLists, frozen=True, kw_only=True):
 
     max_concurrency: Annotated[int, Meta(ge=1, le=100_000)] = 256
     max_processes: Annotated[int, Meta(ge=1, le=10_000)] = 64
+    max_processes_per_task: Annotated[int, Meta(ge=1, le=10_000)] = 32
     max_guests: Annotated[int, Meta(ge=0, le=1_000)] = 16
     guest_seconds: Seconds = 600
     guest_memory_mb: Annotated[int, Meta(ge=1, le=4_096)] = 64

@@ -63,6 +63,19 @@ class ConnectionMoved(Struct, frozen=True, kw_only=True, tag="connection", tag_f
     last_error: str | None
 
 
+class EgressDecided(Struct, frozen=True, kw_only=True, tag="egress", tag_field="event"):
+    """A confined server asked for a host: it was let through or not, and then what it carried."""
+
+    timestamp: float
+    server_id: str
+    verdict: Literal["allowed", "refused", "ended"]
+    host: str
+    port: int
+    reason: str
+    bytes_sent: int
+    bytes_received: int
+
+
 class ToolsListed(Struct, frozen=True, kw_only=True, tag="tools_listed", tag_field="event"):
     """A session was shown its tools; ``servers`` says how each server's list went."""
 
@@ -372,6 +385,7 @@ Event = (
     SessionOpened
     | SessionRefusal
     | ConnectionMoved
+    | EgressDecided
     | ToolsListed
     | GuestEnded
     | CallIntent

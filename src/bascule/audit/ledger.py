@@ -25,6 +25,7 @@ from bascule.audit.events import (
     Act,
     CallEvent,
     ConnectionMoved,
+    EgressDecided,
     EndedCall,
     Event,
     GuestEnded,
@@ -55,6 +56,8 @@ class Ledger(Protocol):
     def session_refused(self, event: SessionRefusal) -> None: ...
 
     def connection_moved(self, event: ConnectionMoved) -> None: ...
+
+    def egress_decided(self, event: EgressDecided) -> None: ...
 
     def tools_listed(self, event: ToolsListed) -> None: ...
 
@@ -113,6 +116,10 @@ class EventQueue:
         """Write it if something went wrong: that a server comes and goes is no news."""
         if event.reason:
             self._add(event)
+
+    def egress_decided(self, event: EgressDecided) -> None:
+        """Write it."""
+        self._add(event)
 
     def tools_listed(self, event: ToolsListed) -> None:
         """Write it."""

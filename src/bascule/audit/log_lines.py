@@ -18,6 +18,7 @@ from bascule.audit.events import (
     Act,
     CallEvent,
     ConnectionMoved,
+    EgressDecided,
     EndedCall,
     GuestEnded,
     LeavingCall,
@@ -111,6 +112,14 @@ class LoggedLedger:
         if _CONNECTIONS.isEnabledFor(level):
             because = f": {event.last_error}" if level > logging.INFO and event.last_error else ""
             words = f"server {event.server_id} is {event.state}{because}"
+            say(_CONNECTIONS, level, words, **_fields(event))
+
+    def egress_decided(self, event: EgressDecided) -> None:
+        """Say which host a confined server asked for; a refusal is a warning."""
+        self._inner.egress_decided(event)
+        level = logging.WARNING if event.verdict == "refused" else logging.DEBUG
+        if _CONNECTIONS.isEnabledFor(level):
+            words = f"server {event.server_id}: {event.host}:{event.port} {event.verdict}"
             say(_CONNECTIONS, level, words, **_fields(event))
 
     def tools_listed(self, event: ToolsListed) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from bascule.cli.command import (
@@ -32,11 +32,13 @@ from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
 from bascule.cli.parser import JSON, Parser, declared, many
 from bascule.cli.process_checkup import process_doctor
 from bascule.cli.progress import StatusLine
+from bascule.cli.records import isolation_of
 from bascule.cli.table import Colour, paint, render_table
 from bascule.control.secret_keys import KEY_NAME, KeyFile
 from bascule.errors import BasculeError, InvalidRecord, ServerUnavailable
 from bascule.files.scan import Scan
 from bascule.model.pattern import Pattern, PatternSet
+from bascule.model.sandbox import Standing
 from bascule.model.server import ServerRecord
 from bascule.node.assembly import Bridge, ServerInspection
 from bascule.node.executables import wide_entries
@@ -82,6 +84,8 @@ class Checkup(Struct, frozen=True, kw_only=True):
     server_version: str | None = None
     tools: int | None = None
     allowed: int | None = None
+    #: How a local server is isolated, if its record asks for that.
+    sandbox: Standing | None = None
     quarantined: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     reason: str | None = None
@@ -201,9 +205,15 @@ def _healthy(
         server_version=_word(bridge, found.server_info.get("version")),
         tools=len(names),
         allowed=sum(allowed.first(record.server_id, name) is not None for name in names),
+        sandbox=_isolation(bridge, record.server_id),
         quarantined=tuple(unusable),
         warnings=(*warnings, *said, *pattern_warnings(record, names)),
     )
+
+
+def _isolation(bridge: Bridge, server_id: str) -> Standing | None:
+    own = (status for status in bridge.statuses() if status.server_id == server_id)
+    return next((status.sandbox for status in own), None)
 
 
 def _word(bridge: Bridge, value: object) -> str | None:
@@ -332,6 +342,8 @@ def _remarks(checkup: Checkup) -> Iterable[str]:
         yield f"  said: {render_safe(line, one_line=True)}"
     if checkup.mend is not None:
         yield f"mend:    {render_safe(checkup.mend, one_line=True)}"
+    for text in isolation_of({"sandbox": to_builtins(checkup.sandbox)}):
+        yield shown(text)
     for text in checkup.quarantined:
         yield paint(f"quarantined: {shown(text)}", "yellow")
     for text in checkup.warnings:

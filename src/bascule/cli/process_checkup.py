@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct, to_builtins
@@ -29,6 +29,7 @@ from bascule.client.http import ApiClient, ApiError, Unreachable
 from bascule.clock import SYSTEM_CLOCK, rfc3339, seconds_of
 from bascule.control.secret_keys import KEY_NAME, KeyFile
 from bascule.db.errors import StoreUnavailable
+from bascule.node.assembly import Bridge
 from bascule.wire.api.health import UNWELL_SERVERS, Health
 
 _SECONDS = 5.0
@@ -59,6 +60,8 @@ class ProcessCheckup(Struct, frozen=True, kw_only=True):
     url: str | None = None
     health: Health | None = None
     ledger: LedgerCheckup | None = None
+    #: Why each level of isolation does not work here, the best first; empty for one that does.
+    isolation: dict[str, str] = {}
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -86,6 +89,7 @@ async def _examine(arguments: argparse.Namespace, settings: Settings, data: Path
     url, health = await _asked(settings, data, problems)
     ledger = await _ledger(settings, data, problems)
     free = shutil.disk_usage(data).free
+    isolation = await _isolation()
     if health is not None:
         problems += _degraded(arguments, health, problems)
     return ProcessCheckup(
@@ -94,9 +98,28 @@ async def _examine(arguments: argparse.Namespace, settings: Settings, data: Path
         url=url,
         health=health,
         ledger=ledger,
+        isolation=isolation,
         problems=tuple(problems),
-        warnings=tuple(_warnings(settings, data, free, ledger)),
+        warnings=(*_warnings(settings, data, free, ledger), *isolation_warnings(isolation)),
     )
+
+
+async def _isolation() -> dict[str, str]:
+    """Try how well a server can be isolated on this machine."""
+    async with Bridge.open([]) as bridge:
+        return {**await bridge.isolation()}
+
+
+def isolation_warnings(isolation: Mapping[str, str]) -> Iterator[str]:
+    """Say what servers can read where no level works that keeps files from them."""
+    works = _best(isolation)
+    if works is None or works == "limits":
+        reasons = "; ".join(f"{level}: {why}" for level, why in isolation.items() if why)
+        yield f"local servers can read what this user can, Bascule's keys among it: {reasons}"
+
+
+def _best(isolation: Mapping[str, str]) -> str | None:
+    return next((level for level, why in isolation.items() if not why), None)
 
 
 def _degraded(arguments: argparse.Namespace, health: Health, told: Sequence[str]) -> Iterator[str]:
@@ -201,6 +224,9 @@ def _lines(found: ProcessCheckup) -> Iterator[str]:
     if found.health is not None:
         states = ", ".join(f"{count} {state}" for state, count in found.health.servers.items())
         yield f"servers  {states or 'none'}"
+    better = [level for level, why in found.isolation.items() if why]
+    without = f" ({', '.join(better)}: not here)" if better else ""
+    yield f"sandbox  {_best(found.isolation) or 'none'} is the best for local servers{without}"
     ledger = found.ledger
     if ledger is not None:
         age = _age(ledger.anchored_at)

@@ -155,7 +155,18 @@ def _remarks(record: Plain) -> list[str]:
         known_words = (status.get(name) for name in ("trouble", "starting", "last_error"))
         state = ", ".join(filter(None, (str(status.get("state")), *known_words)))
         lines.append(f"state {state}")
+        lines += isolation_of(status)
     return [f"# {shown(line)}" for line in lines]
+
+
+def isolation_of(status: Plain) -> list[str]:
+    """Say how a server is isolated: the level in force, the one asked for, and why they differ."""
+    standing = table_of(status, "sandbox")
+    if not standing:
+        return []
+    asked, in_force, why = (str(standing.get(name)) for name in ("asked", "in_force", "why"))
+    more = f" (asked for {asked})" if asked != in_force else ""
+    return [f"isolation {in_force}{more}" + (f": {why}" if why else "")]
 
 
 # --- writing

@@ -42,10 +42,19 @@ from bascule.cli.records import (
     create,
     field,
     given,
+    isolation_of,
     patch,
     say_imported,
     table_of,
     words_of,
+)
+from bascule.cli.sandboxing import (
+    NO_TRIAL,
+    SANDBOX_OPTIONS,
+    YES_OPTION,
+    fitted,
+    fitted_all,
+    with_sandbox,
 )
 from bascule.cli.table import Colour, paint, render_table, verdict
 from bascule.cli.values import pair
@@ -80,8 +89,10 @@ _ADD_EXAMPLES = """\
   bascule servers add time --allow 'get_*' -- uvx mcp-server-time
   bascule servers add files --env LOG=warn --env-from API_TOKEN --allow '*' -- uvx files-server
   bascule servers add docs --url https://mcp.example.com/mcp --auth-ref '${ENV:DOCS_TOKEN}'
+  bascule servers add notes --sandbox no-access --write /srv/notes --allow '*' -- notes-server
 
-Without --allow no tool may be called. The command after -- starts the server.
+Without --allow no tool may be called. The command after -- starts the server, which is tried
+inside its sandbox before it is written. A task has a process of it to itself (--sharing).
 A value of --env or --header may contain references: '${ENV:NAME}'.
 """
 
@@ -138,6 +149,9 @@ def _fill_add(actions: Actions) -> None:
         option("--transport", None, "how to reach the URL (http)", choices=_REMOTE),
         many("--header", "KEY=VALUE", "a header; repeatable", type=pair),
         option("--auth-ref", "REF", "where its bearer token is: ${ENV:X}, secret://…"),
+        *SANDBOX_OPTIONS,
+        YES_OPTION,
+        NO_TRIAL,
         INSECURE,
         STRICT,
     )
@@ -150,7 +164,9 @@ def _fill_add(actions: Actions) -> None:
 
 def add(arguments: argparse.Namespace) -> int:
     """Add a server from the words of a command line."""
-    code = create("server", arguments, _record(arguments))
+    record = with_sandbox(arguments, _record(arguments))
+    record = ask(arguments, lambda registry: fitted(registry, record, arguments), "admin")
+    code = create("server", arguments, record)
     if not arguments.allow:
         print(f"no tool of {arguments.id} may be called yet", file=sys.stderr)
     print_steps(
@@ -205,7 +221,7 @@ def status(arguments: argparse.Namespace) -> int:
     keys = ("server_id", "enabled", "status")
     plain = {"servers": [{key: record.get(key) for key in keys} for record in records]}
     table = render_table(_STATUS, [_status_row(record) for record in records], none="no servers")
-    remarks = [remark for record in records if (remark := _remark(record))]
+    remarks = [remark for record in records for remark in _remarks(record)]
     return show(arguments, plain, table, *([""] if remarks else []), *remarks)
 
 
@@ -225,11 +241,12 @@ def _status_row(record: Plain) -> list[str]:
     ]
 
 
-def _remark(record: Plain) -> str:
-    """Return what a start is doing, or the last error: too long for a cell of a table."""
+def _remarks(record: Plain) -> list[str]:
+    """Return what is too long for a cell: what a start does, the last error, the isolation."""
     state = table_of(record, "status")
     said = state.get("starting") or state.get("last_error")
-    return shown(f"{record.get('server_id')}: {said}") if said else ""
+    lines = [str(said)] if said else []
+    return [shown(f"{record.get('server_id')}: {line}") for line in (*lines, *isolation_of(state))]
 
 
 def _health(record: Plain) -> str:
@@ -322,7 +339,8 @@ _IMPORT_EXAMPLES = """\
 
 Reads the files of Claude Desktop, Claude Code, Cursor and VS Code. Such a file does not say which
 tools may be called, so without --allow no tool may be called. A server that already exists keeps
-its allowed tools and everything else, except how it is started or reached.
+its allowed tools and everything else, except how it is started or reached. A new local server is
+tried inside its sandbox before anything is written.
 """
 
 
@@ -335,6 +353,8 @@ def add_import_verb(actions: Actions) -> None:
             switch("--preview", "print what would change, and exit"),
             switch("--replace", "also remove the other servers"),
         ),
+        YES_OPTION,
+        NO_TRIAL,
         STRICT,
     )
 
@@ -357,9 +377,13 @@ async def _imported(
     mode: ImportMode = "preview" if arguments.preview else "upsert"
     if arguments.replace:
         mode = "replace"
+    chosen = [] if mode == "preview" else await fitted_all(registry, content, arguments)
     imported = await registry.take_in(content, mode, allow=arguments.allow, strict=arguments.strict)
     if mode == "preview":
         return imported, []
+    for record in chosen:
+        fields = {"sandbox": record["sandbox"]}
+        await registry.patch("server", str(record["server_id"]), fields)
     return imported, await steps_for(registry, _touched(imported), arguments)
 
 

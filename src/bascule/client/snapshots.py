@@ -147,10 +147,12 @@ def refuse_parted(known: Position, found: Position) -> None:
 
 def words_of(status: ServerStatus) -> ServerWords:
     """Return a status as it is sent, its texts no longer than that."""
+    sandbox = status.sandbox
     shorter = replace(
         status,
         last_error=shortened(status.last_error),
         starting=shortened(status.starting),
+        sandbox=None if sandbox is None else replace(sandbox, why=sandbox.why[:MAX_TEXT]),
     )
     return convert(shorter, ServerWords, from_attributes=True)
 

@@ -8,7 +8,9 @@ from msgspec.structs import replace
 from bascule.node.settings import NodeSettings
 
 #: Connections of an agent are not closed for idleness: it works as long as it lives.
-AGENT_SETTINGS = NodeSettings(idle_seconds=float("inf"), max_processes=1024)
+AGENT_SETTINGS = NodeSettings(
+    idle_seconds=float("inf"), max_processes=1024, max_processes_per_task=1024
+)
 
 
 class RetryRules(Struct, frozen=True, kw_only=True):

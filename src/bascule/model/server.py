@@ -8,8 +8,12 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
+from bascule.model.sandbox import Sandbox
+
 Transport = Literal["stdio", "streamable_http", "http_sse_legacy"]
-Sharing = Literal["shared", "session"]
+Sharing = Literal["shared", "task", "user", "session"]
+#: Each within the one before it: fewer and fewer share a connection.
+SHARINGS: tuple[Sharing, ...] = ("shared", "task", "user", "session")
 ApprovalMode = Literal["never", "policy", "always"]
 RuleEffect = Literal["require_approval", "deny", "allow"]
 LeakMode = Literal["off", "mask", "block"]
@@ -172,10 +176,14 @@ class ServerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
         ),
     ] = ""
     allowed_tools: tuple[ToolPattern, ...] = ()
+    #: Who shares a connection, and with it a process and its HOME. What does not say so is
+    #: ``shared``, as every record was; what is made anew says ``task`` (``wire.new_servers``).
     sharing: Sharing = "shared"
     prewarm: bool = False
     stdio: Stdio | None = None
     http: Http | None = None
+    #: What a local server is kept from; without it, from nothing but what every process is.
+    sandbox: Sandbox | None = None
     effects: Effects = Effects()
     budgets: Budgets = Budgets()
     approval_policy: ApprovalPolicy = ApprovalPolicy()
@@ -185,6 +193,6 @@ class ServerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if not self.tool_namespace:
             force_setattr(self, "tool_namespace", f"mcp.{self.server_id}")
 
-    def connection(self) -> tuple[Transport, Stdio | None, Http | None]:
+    def connection(self) -> tuple[Transport, Stdio | None, Http | None, Sandbox | None]:
         """Return what a connection depends on; when it changes, the connection restarts."""
-        return self.transport, self.stdio, self.http
+        return self.transport, self.stdio, self.http, self.sandbox

@@ -10,6 +10,8 @@ from typing import Literal
 
 from msgspec import Struct, convert
 
+from bascule.model.sandbox import Standing
+
 #: Where a connection stands: the states of its machine.
 State = Literal[
     "disconnected",
@@ -35,6 +37,22 @@ _HEALTH: Mapping[str, Health] = {
     "degraded": "Degraded",
     "reconnecting": "Degraded",
 }
+#: How bad a state is, the worst first.
+_RANKS: Mapping[str, int] = {
+    state: rank
+    for rank, state in enumerate(
+        (
+            "down",
+            "parked",
+            "degraded",
+            "reconnecting",
+            "connecting",
+            "connected",
+            "disconnected",
+            "disabled",
+        )
+    )
+}
 #: States that somebody should look at.
 UNWELL: frozenset[str] = frozenset({"degraded", "down", "parked"})
 PHASES: Mapping[State, Phase] = {
@@ -52,6 +70,11 @@ PHASES: Mapping[State, Phase] = {
 def health_of(state: str) -> Health:
     """Return the word for a state; one that is not known is bad news."""
     return _HEALTH.get(state, "Down")
+
+
+def badness(state: str) -> int:
+    """Return the rank of a state among all, the worst first; an unknown word is bad news."""
+    return _RANKS.get(state, -1)
 
 
 class ServerStatus(Struct, frozen=True, kw_only=True):
@@ -73,6 +96,8 @@ class ServerStatus(Struct, frozen=True, kw_only=True):
     reconnects: int = 0
     #: Where a start under way stands, with the last line that the server said.
     starting: str | None = None
+    #: How a local server is isolated, once it was started.
+    sandbox: Standing | None = None
 
 
 class CombinedStatus(Struct, frozen=True, kw_only=True):
@@ -94,12 +119,16 @@ class CombinedStatus(Struct, frozen=True, kw_only=True):
     #: How many nodes speak of it.
     node_count: int = 0
     starting: str | None = None
+    #: The weakest that is in force at any node.
+    sandbox: Standing | None = None
 
 
 class ConnectionStatus(ServerStatus, frozen=True, kw_only=True):
     """A server's status in the process that holds the connection."""
 
     state: State
+    #: Who has the connection; empty when all sessions share it.
+    sharer: str = ""
     last_connected_at: float | None = None
     #: Attempts in a row that failed, and when the next one is made if one is planned.
     failures: int = 0
@@ -119,7 +148,7 @@ class Change(Struct, frozen=True, kw_only=True):
     kind: Literal["state", "tools", "records"]
     #: Empty when the records changed: any server may be concerned.
     server_id: str = ""
-    #: The session that has this connection for itself; empty when it is shared.
+    #: Who has this connection apart: a session, a task, a person; empty when all share it.
     session_id: str = ""
     #: Where the connection stood and stands; the same twice when something else about it changed.
     old: State | None = None

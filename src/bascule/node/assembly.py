@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Self, TypeAlias, Unpack
 
 from msgspec.structs import replace
 
-from bascule.audit.events import ConnectionMoved
+from bascule.audit.events import ConnectionMoved, EgressDecided
 from bascule.audit.ledger import Ledger, MemoryLedger
 from bascule.audit.metrics import Metrics
 from bascule.client.http import open_api
@@ -18,6 +19,7 @@ from bascule.errors import InvalidRecord
 from bascule.files import scan_directory, scan_file
 from bascule.lifetime import Lifetime
 from bascule.model.keyword import refuse_unknown
+from bascule.model.sandbox import Level, Standing, at_least
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.model.status import Change, ServerStatus
@@ -36,11 +38,13 @@ from bascule.node.pool.rehearsal import objection as objection
 from bascule.node.ports import Approvals, Approver
 from bascule.node.settings import NodeSettings
 from bascule.node.trial_steps import TrialSteps
+from bascule.outbound.forward_proxy import Passage
 from bascule.outbound.references import SecretSource, resolver_of
 from bascule.outbound.rules import NodeRules
 from bascule.wire.record_rules import namespace_conflicts
 from bascule.wire.records import decode, encode
 
+logger = logging.getLogger(__name__)
 #: For records that come from elsewhere: nothing of this machine, until its owner says what.
 REGISTRY_RULES = NodeRules(variables=(), executables=(), files=())
 Records: TypeAlias = Iterable[ServerRecord] | Snapshot | str | Path
@@ -81,6 +85,7 @@ class Bridge(BridgeCore, Lifetime):
         self._pool = pool
         self._opened = False
         self._known_tools = KnownTools()
+        self._warned = False
         pool.on_change = self._changed
 
     @classmethod
@@ -113,12 +118,13 @@ class Bridge(BridgeCore, Lifetime):
             environ=environ,
             secrets=resolver_of(secrets),
             max_processes=settings.max_processes,
+            max_processes_per_task=settings.max_processes_per_task,
             clock=clock,
             homes=_kept_homes(homes, rules or NodeRules(), clock),
         )
         snapshot = read_records(records)
         pool = Pool(opener, settings=settings, clock=clock, metrics=metrics, snapshot=snapshot)
-        return cls(
+        bridge = cls(
             snapshot,
             pool,
             ledger or MemoryLedger(),
@@ -128,6 +134,8 @@ class Bridge(BridgeCore, Lifetime):
             settings=settings,
             environment=environment,
         )
+        opener.on_passage = bridge._passed
+        return bridge
 
     @classmethod
     def blocking(cls, records: Records, **options: Unpack[BridgeOptions]) -> BlockingBridge:
@@ -219,6 +227,14 @@ class Bridge(BridgeCore, Lifetime):
         """
         return await self._pool.try_out(record, steps, said)
 
+    async def isolation(self) -> dict[Level, str]:
+        """Try which levels of isolation servers can have here, best first.
+
+        Each is exercised with a real process, once; the text says why one does not work, and is
+        empty for one that does.
+        """
+        return await self._pool.isolation()
+
     def said(self, server_id: str) -> str:
         """Return the last that a server wrote to its standard error, as it wrote it."""
         return self._pool.said(server_id)
@@ -252,6 +268,21 @@ class Bridge(BridgeCore, Lifetime):
         finally:
             self.ledger.settle()
 
+    def _passed(self, server_id: str, passage: Passage) -> None:
+        """Write down where a confined server wanted to go."""
+        self.ledger.egress_decided(
+            EgressDecided(
+                timestamp=self.clock.now(),
+                server_id=server_id,
+                verdict=passage.verdict,
+                host=passage.host,
+                port=passage.port,
+                reason=passage.reason,
+                bytes_sent=passage.bytes_sent,
+                bytes_received=passage.bytes_received,
+            )
+        )
+
     def _changed(self, change: Change) -> None:
         """Write down where a connection stands, without what servers must not tell, and tell it."""
         if change.last_error is not None:
@@ -268,6 +299,25 @@ class Bridge(BridgeCore, Lifetime):
                 )
             )
         self.changes.announce(change)
+        if change.state == "connected" and not self._warned:
+            self._warn_of_limits(change.server_id)
+
+    def _warn_of_limits(self, server_id: str) -> None:
+        """Say, once, that servers which were to be isolated are not kept from our own files."""
+        for status in self._pool.statuses():
+            found = status.sandbox
+            if status.server_id == server_id and found is not None and _falls_short(found):
+                self._warned = True
+                logger.warning(
+                    "local servers have limits only, and can read what this process can, its keys "
+                    "among it: %s",
+                    found.why or "no level above limits works here",
+                )
+
+
+def _falls_short(standing: Standing) -> bool:
+    """Say whether a server sees files that it was to be kept from."""
+    return at_least(standing.asked, "landlock") and not at_least(standing.in_force, "landlock")
 
 
 def _kept_homes(folder: str | Path | None, rules: NodeRules, clock: Clock) -> Homes | None:

@@ -1,4 +1,4 @@
-"""HOMEs that stay: one folder for each server and launch, kept from one start to the next.
+"""HOMEs that stay: a folder for each server, launch and sharer, kept from one start to the next.
 
 What a launcher has fetched (uv, npm) is in its HOME, so a second start needs no network, and no
 server has another's packages. Bridges on one machine may have the same HOME at the same time: a
@@ -41,6 +41,9 @@ _READY = "ready"
 _TRIES = 100
 _GONE = ".gone-"
 _KEY_LENGTH = 16
+#: Users that own nothing on any machine, above those of systems, containers and directories: as
+#: root, a confined server is one of them, and its HOME belongs to it.
+SERVER_USERS = range(1_900_000_000, 2_100_000_000)
 _OPEN_LOCK = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -134,15 +137,15 @@ class Homes:
         self._clock = clock
         self.root = base.joinpath(*names)
 
-    def take(self, server_id: str, argv: Sequence[str]) -> Home | None:
-        """Return the HOME of a server that is started so; None where none can be kept.
+    def take(self, server_id: str, argv: Sequence[str], sharer: str = "") -> Home | None:
+        """Return the HOME of a server that is started so for those; None where none can be kept.
 
         Raises ServerUnavailable when what stands there is a link or somebody else's: a path that
         can be guessed must not lead elsewhere.
         """
         try:
             self._base.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return self._taken((*self._names, server_id, launch_key(argv)))
+            return self._taken((*self._names, server_id, launch_key(argv, sharer)))
         except OSError as fault:
             logger.warning("no HOME is kept below %s: %s", self.root, fault.strerror)
             return None
@@ -167,7 +170,7 @@ class Homes:
         if not _is_at(lock, folder / _USED):
             return None
         _date(lock, self._clock.now())
-        os.close(_enter(entered, "home", folder / "home"))
+        os.close(_enter(entered, "home", folder / "home", users=SERVER_USERS))
         return Home(folder, lock, self._clock)
 
     def found(self) -> list[KeptHome]:
@@ -237,9 +240,9 @@ def user_cache(environ: Mapping[str, str]) -> Path | None:
     return Path(home) / ".cache" if home.startswith("/") else None
 
 
-def launch_key(argv: Sequence[str]) -> str:
-    """Return what tells one way to start a server from another."""
-    text = json.dumps(list(argv)).encode()
+def launch_key(argv: Sequence[str], sharer: str = "") -> str:
+    """Return what tells one way to start a server from another, and for whom."""
+    text = json.dumps([list(argv), sharer] if sharer else list(argv)).encode()
     return hashlib.sha256(text).hexdigest()[:_KEY_LENGTH]
 
 
@@ -260,8 +263,8 @@ def _entered(base: Path, names: Sequence[str]) -> Generator[int]:
         os.close(current)
 
 
-def _enter(parent: int, name: str, path: Path) -> int:
-    """Open a folder of our own, made now if it is missing."""
+def _enter(parent: int, name: str, path: Path, users: range = range(0)) -> int:
+    """Open a folder of our own, made now if it is missing; as root, it may be one of the users'."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=parent)
     try:
@@ -272,7 +275,7 @@ def _enter(parent: int, name: str, path: Path) -> int:
             raise
         raise _refused(path, "is no folder of ours") from fault
     found = os.fstat(folder)
-    if found.st_uid != os.geteuid():
+    if found.st_uid != os.geteuid() and not (os.geteuid() == 0 and found.st_uid in users):
         os.close(folder)
         raise _refused(path, "belongs to somebody else")
     if stat.S_IMODE(found.st_mode) & 0o077:

@@ -18,6 +18,7 @@ from bascule.model.call import NOTHING_BESIDE, Beside
 from bascule.model.json import JsonObject
 from bascule.model.status import ServerStatus
 from bascule.model.tool import ToolDescriptor
+from bascule.node.sharing import Belonging
 
 
 class Listing(Struct, frozen=True):
@@ -139,12 +140,16 @@ class ToolCaller(Protocol):
         """Tear down and reconnect one server; raise what goes wrong."""
         ...
 
+    def introduce(self, session_id: str, whose: Belonging) -> None:
+        """Say whose a session is, before anything is asked for it."""
+        ...
+
     def offer(self, session_id: str, inputs: InputHandler) -> None:
         """Give a session connections of its own, whose servers may ask for these inputs."""
         ...
 
     async def release(self, session_id: str) -> None:
-        """Close what belonged to one session alone."""
+        """Close what belonged to one session alone, and forget whose it was."""
         ...
 
 

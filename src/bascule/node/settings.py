@@ -11,6 +11,8 @@ class NodeSettings(Struct, frozen=True, kw_only=True):
     #: Calls in flight over all servers, and server processes alive at once.
     max_concurrency: int = 256
     max_processes: int = 64
+    #: Of those, how many servers of one task may have.
+    max_processes_per_task: int = 32
     #: How long a call waits for a person when its caller gives no time of its own.
     approval_seconds: float = 600.0
     #: A connection unused for this long is closed; it opens again on demand.

@@ -16,6 +16,7 @@ from bascule.model.name import model_name
 from bascule.policy.access import Access, Catalogue, compile_access, guess_target
 from bascule.policy.compose import Effective
 from bascule.policy.filters import filters_of
+from bascule.policy.isolation import isolation_notes
 
 
 def with_failure(found: Explanation, failure: Decision) -> Explanation:
@@ -78,10 +79,16 @@ def _explain_server(effective: Effective, server: str) -> Explanation:
         server,
         decision,
         effective.revision,
+        notes=() if filters is None else _isolation(effective, server),
         blocked_by=_blocked_by(effective, decision),
         filters=filters,
     )
     return found if filters is None else replace(found, about=_about(effective, server))
+
+
+def _isolation(effective: Effective, server: str) -> tuple[str, ...]:
+    registry = effective.registry
+    return isolation_notes(registry.servers[server], registry.platform)
 
 
 def _about(effective: Effective, server: str) -> AboutServer:

@@ -7,7 +7,7 @@ nothing to name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import fields
 
@@ -16,6 +16,7 @@ from bascule.model.pattern import Pattern
 from bascule.model.platform import Ceilings, PlatformRecord
 from bascule.model.profile import ProfileRecord
 from bascule.model.server import (
+    SHARINGS,
     ApprovalMode,
     ApprovalPolicy,
     ApprovalRule,
@@ -24,10 +25,12 @@ from bascule.model.server import (
     Redaction,
     RedactKeys,
     ServerRecord,
+    Sharing,
 )
 from bascule.model.task import Selection, TaskPolicy, TaskRecord
 from bascule.model.user import UserFilters, UserRecord
 from bascule.policy.coverage import covers
+from bascule.policy.sandbox_loosening import looser_floor, looser_sandbox
 
 #: How many lines there are at most; more is of no help to a reader.
 MAX_LINES = 32
@@ -38,6 +41,11 @@ _APPROVAL: Sequence[str] = ("never", "policy", "always")
 LEAKS: Sequence[str] = ("off", "mask", "block")
 _OUTPUT_SCHEMA: Sequence[str] = ("off", "warn", "refuse")
 _USERS: Sequence[str] = ("open", "records")
+_SHARERS: Mapping[Sharing, str] = {
+    "shared": "sessions",
+    "task": "sessions of a task",
+    "user": "sessions of a person",
+}
 
 
 def loosened(before: Record | None, after: Record | None) -> tuple[str, ...]:
@@ -87,6 +95,7 @@ def _changed(before: Record, after: Record) -> Iterator[str]:
         yield from _mode("default_approval", before.default_approval, after.default_approval)
         yield from _rules("rules", before.rules, after.rules)
         yield from _limits("ceilings.", before.ceilings, after.ceilings)
+        yield from looser_floor(before.sandbox, after.sandbox)
     elif isinstance(before, UserRecord) and isinstance(after, UserRecord):
         yield from _user(before, after)
 
@@ -99,10 +108,11 @@ def _server(before: ServerRecord, after: ServerRecord) -> Iterator[str]:
         yield "enabled: turned on"
     yield from _words("tags", "selects it now", _added(before.tags, after.tags))
     yield from _allowed("allowed_tools", before.allowed_tools, after.allowed_tools)
-    if before.connection() != after.connection():
+    if before.connection()[:-1] != after.connection()[:-1]:
         yield "connection: another program, address, environment or credential"
-    if before.sharing == "session" and after.sharing == "shared":
-        yield "sharing: sessions share one connection"
+    if SHARINGS.index(after.sharing) < SHARINGS.index(before.sharing):
+        yield f"sharing: {_SHARERS[after.sharing]} share one connection"
+    yield from looser_sandbox(before, after)
     old, new = before.effects, after.effects
     yield from _allowed("effects.read", old.read, new.read, "counts as reading now")
     yield from _allowed(

@@ -1,20 +1,21 @@
 """What a section may be asked to keep its servers from.
 
 A process that is started here always gets an environment built from empty, a private HOME and a
-private TMPDIR. There is no sandbox yet that could keep it from the network or from files, so what
-needs one is refused: a policy that nobody enforces is worse than none.
+private TMPDIR. What is asked for besides becomes the ``sandbox`` of its record, and is required: a
+policy that nobody enforces is worse than none.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bascule.model.json import JsonValue
 from bascule.section.errors import McpConfigError
 
 
 @dataclass(slots=True, frozen=True)
 class NetworkPolicy:
-    """Which hosts a server's process may reach."""
+    """Which hosts a server's process may reach: names, with ``:port`` unless that is 443."""
 
     allowed_domains: tuple[str, ...] = ()
 
@@ -31,7 +32,7 @@ class NetworkPolicy:
 
 @dataclass(slots=True, frozen=True)
 class SandboxConfig:
-    """Whether a server's process runs in a sandbox."""
+    """Whether a server's process runs in a sandbox: the best that there is, and not without."""
 
     enabled: bool = True
 
@@ -43,16 +44,20 @@ class IsolationConfig:
     network_policy: NetworkPolicy | None = None
     sandbox: SandboxConfig | None = None
 
-    def refuse_unsupported(self) -> None:
-        """Raise for what nothing here can enforce."""
-        if self.network_policy is not None:
+    def sandbox_of_record(self) -> dict[str, JsonValue] | None:
+        """Return what a server's record says for it; None where nothing was asked for.
+
+        What is asked for is required: a server that cannot be kept so is not started. Raise
+        McpConfigError where the two contradict each other.
+        """
+        enabled = self.sandbox is not None and self.sandbox.enabled
+        if self.network_policy is None:
+            return {"level": "best", "required": True} if enabled else None
+        if self.sandbox is not None and not enabled:
             raise McpConfigError(
-                "isolation.network_policy cannot be enforced: there is no sandbox yet that limits "
-                "the network of a server's process; leave it out, or run the servers behind a "
-                "firewall of your own and pass bridge="
+                "isolation.network_policy needs a sandbox, and isolation.sandbox.enabled is False; "
+                "leave one of them out"
             )
-        if self.sandbox is not None and self.sandbox.enabled:
-            raise McpConfigError(
-                "isolation.sandbox.enabled cannot be honoured: there is no sandbox yet; a server "
-                "gets an environment built from empty and a private HOME and TMPDIR, no more"
-            )
+        hosts = list(self.network_policy.allowed_domains)
+        network = {"network": "egress", "hosts": hosts} if hosts else {"network": "none"}
+        return {"level": "best", "required": True, **network}

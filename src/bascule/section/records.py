@@ -13,6 +13,7 @@ from collections import ChainMap
 from collections.abc import Iterable, Mapping
 
 from bascule.errors import InvalidRecord
+from bascule.model.json import JsonObject
 from bascule.model.reference import looks_like_a_credential, names_a_credential, parse_stored
 from bascule.model.server import ServerRecord
 from bascule.outbound.references import SecretSource
@@ -52,9 +53,14 @@ class Vault:
         return f"{value[:start]}${{ENV:{name}}}"
 
 
-def records_of(servers: Iterable[McpServerConfig], vault: Vault) -> list[ServerRecord]:
-    """Return one record per server; raise McpConfigError naming what cannot be used."""
-    return [_record(server, vault) for server in servers]
+def records_of(
+    servers: Iterable[McpServerConfig], vault: Vault, sandbox: JsonObject | None = None
+) -> list[ServerRecord]:
+    """Return one record per server; raise McpConfigError naming what cannot be used.
+
+    ``sandbox`` is for those that are started here.
+    """
+    return [_record(server, vault, sandbox) for server in servers]
 
 
 def qualified(tools: Iterable[tuple[McpServerConfig, Iterable[str]]]) -> tuple[str, ...]:
@@ -62,7 +68,7 @@ def qualified(tools: Iterable[tuple[McpServerConfig, Iterable[str]]]) -> tuple[s
     return tuple(f"{server.server_id}/{tool}" for server, names in tools for tool in names)
 
 
-def _record(server: McpServerConfig, vault: Vault) -> ServerRecord:
+def _record(server: McpServerConfig, vault: Vault, sandbox: JsonObject | None) -> ServerRecord:
     milliseconds = max(1, round(server.timeout * 1000))
     tools = server.enabled_tools
     shown = ("*",) if tools is None else qualified([(server, tools)])
@@ -73,10 +79,11 @@ def _record(server: McpServerConfig, vault: Vault) -> ServerRecord:
     # What a tool promises is a type here: an answer of another shape is a failure.
     hygiene = {"output_schema": "refuse"}
     spoken, place = _place(server, vault)
+    fields: dict[str, object] = {"budgets": budgets, "hygiene": hygiene}
+    if spoken == "stdio" and sandbox is not None:
+        fields["sandbox"] = sandbox
     try:
-        return server_record(
-            server.server_id, spoken, place, shown, budgets=budgets, hygiene=hygiene
-        )[0]
+        return server_record(server.server_id, spoken, place, shown, **fields)[0]
     except InvalidRecord as error:
         raise McpConfigError(f"server {server.name!r}: {error}") from None
 

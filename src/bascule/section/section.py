@@ -84,7 +84,11 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
             accepts_overrides=accepts_overrides,
         )
         self._patience = _patience(approval_seconds)
-        (isolation or IsolationConfig()).refuse_unsupported()
+        sandbox = (isolation or IsolationConfig()).sandbox_of_record()
+        if bridge is not None and sandbox is not None:
+            raise McpConfigError(
+                "a given bridge has records of its own: say in them how their servers are isolated"
+            )
         self.servers = tuple(servers)
         self.session = session
         self._by_id = _by_id(self.servers)
@@ -92,7 +96,7 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
         self._bridge = bridge
         self._loop: asyncio.AbstractEventLoop | None = None
         self._vault = Vault(secrets)
-        self._records = [] if bridge is not None else records_of(self.servers, self._vault)
+        self._records = [] if bridge is not None else records_of(self.servers, self._vault, sandbox)
         self._life = Lifecycle(
             self.servers,
             opening=_opening(self.servers, caller),

@@ -27,6 +27,7 @@ from bascule.model.session import SessionRequest
 from bascule.model.task import Selection, TaskRecord
 from bascule.model.user import UserFilters, UserRecord
 from bascule.wire.collector import Findings
+from bascule.wire.sandbox_rules import check_floor, check_sandbox
 
 _URL = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[^/?#:@\s]+)(:\d{1,5})?([/?#]\S*)?")
 _LOOPBACK = re.compile(r"localhost|\[::1\]|127(?:\.\d{1,3}){3}")
@@ -50,6 +51,7 @@ def check_server(record: ServerRecord, findings: Findings) -> None:
         _check_stdio(record.stdio, findings)
     if record.http is not None:
         _check_http(record.http, findings)
+    check_sandbox(record, findings)
     _check_server_patterns(record, findings)
     _check_rules(record.approval_policy.rules, "approval_policy.rules", findings)
 
@@ -280,6 +282,7 @@ def check_platform(record: PlatformRecord, findings: Findings) -> None:
     """Check the platform record as a whole."""
     check_patterns(record.tool_denylist, "tool_denylist", findings)
     _check_rules(record.rules, "rules", findings)
+    check_floor(record.sandbox, findings)
 
 
 def check_backend(record: BackendRecord, findings: Findings) -> None:

@@ -25,6 +25,7 @@ from bascule.model.user import UserRecord
 from bascule.wire import record_rules as rules
 from bascule.wire.collector import Findings, collect
 from bascule.wire.defaults import without_defaults
+from bascule.wire.sandbox_rules import sandbox_table
 from bascule.wire.strict_json import StrictJsonError, loads
 from bascule.wire.task_config import PREFIX, task_policy_fields
 
@@ -132,17 +133,19 @@ def _normalised(cls: type[object], data: JsonObject, findings: Findings) -> Json
     if not is_object(data):
         return data
     if cls is ServerRecord:
-        return _normalised_server(data)
+        return _normalised_server(data, findings)
     return _normalised_task(data, findings) if cls is TaskRecord else data
 
 
-def _normalised_server(data: JsonObject) -> dict[str, JsonValue]:
+def _normalised_server(data: JsonObject, findings: Findings) -> dict[str, JsonValue]:
     plain = dict(data)
     transport = plain.get("transport")
     if isinstance(transport, str):
         plain["transport"] = TRANSPORT_SPELLINGS.get(transport, transport)
     if isinstance(plain.get("approval_policy"), str):
         plain["approval_policy"] = {"default": plain["approval_policy"]}
+    if isinstance(word := plain.get("sandbox"), str):
+        plain["sandbox"] = sandbox_table(word, findings)
     return plain
 
 

@@ -43,6 +43,7 @@ async def test_what_a_node_reports_is_the_status_of_its_servers(desk: Desk):
         average_latency_ms=2,
         reconnects=4,
         starting=None,
+        sandbox={"asked": "bwrap", "in_force": "landlock", "why": "no bwrap"},
     )
     answer = await desk.ask("POST", NODE_REPORT, report(full), role="node")
     assert (answer.status, answer.json) == (200, {"revision": 1})

@@ -9,6 +9,7 @@ import pytest
 from bascule.control.registry.imports import is_client_config, read_client_config
 from bascule.control.registry.service import RegistryService
 from bascule.errors import InvalidRecord
+from bascule.model.sandbox import Sandbox
 from tests.control.registry.build import BY
 
 CLAUDE_DESKTOP = {
@@ -70,6 +71,29 @@ async def test_every_clients_form_is_imported_and_allows_nothing(
 def test_the_tools_that_are_named_besides_are_allowed_for_every_server():
     found = read_client_config(CURSOR, ["read_*"])
     assert [record["allowed_tools"] for _, record in found.records] == [["read_*"]] * 2
+
+
+@pytest.mark.requirement("record:sandbox:new")
+async def test_a_new_server_has_a_sandbox_and_one_that_exists_keeps_what_it_had(
+    service: RegistryService,
+):
+    old = {"server_id": "old", "transport": "stdio", "stdio": {"command": "a"}}
+    await service.import_records([("server", old)], "upsert", BY)
+    far = {"url": "https://example.org/mcp"}
+    local = {"command": "b", "args": ["--root=/srv/data", "/srv/more/", "/", "relative"]}
+    found = read_client_config({"mcpServers": {"old": local, "new": local, "far": far}})
+    await service.import_records(found.records, "upsert", BY, brings="connection")
+    servers = service.view.snapshot().servers
+    assert {name: (one.sharing, one.sandbox) for name, one in servers.items()} == {
+        "old": ("shared", None),
+        "new": ("task", Sandbox(level="best", network="full")),
+        "far": ("task", None),
+    }
+    assert [one for one in found.warnings if one.startswith("new.args")] == [
+        f"new.args: {place} is not granted by its sandbox; if the server works there, add it to "
+        "sandbox.write"
+        for place in ("/srv/data", "/srv/more")
+    ]
 
 
 def test_names_become_ids_and_stay_as_display_names():

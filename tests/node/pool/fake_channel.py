@@ -26,6 +26,7 @@ from bascule.node.pool.process.plain import PlainSpawner
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.transport.taps import Tap
 from bascule.node.ports import Outgoing, Route
+from bascule.node.sharing import ALL, Sharer
 from bascule.testing import tool
 from bascule.wire.era import LIST_CHANGED, MODERN, Era, Peer
 
@@ -76,6 +77,8 @@ class FakePeer:
         self.alive = 0
         self.most_alive = 0
         self.opening = 0
+        #: The record of each attempt.
+        self.records: list[ServerRecord] = []
 
     @property
     def channel(self) -> FakeChannel:
@@ -87,8 +90,9 @@ class FakePeer:
         """How many channels were opened so far."""
         return len(self.channels)
 
-    async def open(self, _record: ServerRecord, events: Events) -> Channel:
+    async def open(self, record: ServerRecord, events: Events) -> Channel:
         """Open a channel, as ``Opener.open`` does."""
+        self.records.append(record)
         self.opening += 1
         await self.may_open.wait()
         if self.refusals:
@@ -256,8 +260,9 @@ class FakeOpener(Opener):
         self.peers = peers
         self.records: list[ServerRecord] = []
 
-    async def open(self, record: ServerRecord, events: Events) -> Channel:
+    async def open(self, record: ServerRecord, events: Events, sharer: Sharer = ALL) -> Channel:
         """Open a channel to the peer of this name."""
+        del sharer
         self.records.append(record)
         return await self.peers[record.server_id].open(record, events)
 

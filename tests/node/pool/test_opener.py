@@ -45,7 +45,11 @@ async def running(
     before = our_tasks()
     limits = NodeSettings(**settings)
     opener = Opener(
-        PlainSpawner(), environ=environ, max_processes=limits.max_processes, homes=homes
+        PlainSpawner(),
+        environ=environ,
+        max_processes=limits.max_processes,
+        max_processes_per_task=limits.max_processes_per_task,
+        homes=homes,
     )
     options: dict[str, Any] = {} if clock is None else {"clock": clock}
     pool = Pool(opener, settings=limits, **options)

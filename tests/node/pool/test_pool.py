@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from bascule.errors import NotDelivered, OutcomeUnknown, ServerUnavailable
+from bascule.model.platform import PlatformRecord, SandboxFloor
+from bascule.model.sandbox import Sandbox
 from bascule.model.server import ApprovalPolicy, Budgets, Effects, Stdio
+from bascule.model.snapshot import Snapshot
 from bascule.node.pool.pool import Pool
 from bascule.testing import FakeClock, tool
 from tests.node.pool.conftest import MakePool, snapshot
@@ -213,7 +216,11 @@ async def test_changed_budgets_hold_for_the_connection_there_is(make_pool: MakeP
     assert peer.opens == 1
 
 
-@pytest.mark.parametrize("change", [{"sharing": "session"}, {"tool_namespace": "other"}])
+@pytest.mark.parametrize(
+    "change",
+    [{"sharing": "session"}, {"tool_namespace": "other"}, {"sandbox": Sandbox(level="limits")}],
+    ids=["sharing", "namespace", "sandbox"],
+)
 async def test_a_connection_that_no_longer_fits_its_record_is_made_anew(
     make_pool: MakePool, change: dict[str, Any]
 ):
@@ -226,6 +233,26 @@ async def test_a_connection_that_no_longer_fits_its_record_is_made_anew(
     (found,) = (await pool.listing("fs", "s1")).tools
     assert peer.opens == 2
     assert found.model_name == ("other__echo" if "tool_namespace" in change else "mcp__fs__echo")
+
+
+@pytest.mark.requirement("record:sandbox:floor")
+async def test_a_floor_that_is_raised_restarts_what_it_raises_and_no_other(make_pool: MakePool):
+    low, high = FakePeer(), FakePeer()
+    pool = make_pool({"low": low, "high": high})
+    servers = {
+        "low": record("low", sandbox=Sandbox(level="limits")),
+        "high": record("high", sandbox=Sandbox(level="bwrap", required=True)),
+    }
+    await pool.apply(Snapshot(servers=servers))
+    for server in servers:
+        await pool.listing(server, "s1")
+    floor = PlatformRecord(sandbox=SandboxFloor(level="landlock", required=True))
+    await pool.apply(Snapshot(servers=servers, platform=floor))
+    for server in servers:
+        await pool.listing(server, "s1")
+    assert (low.opens, high.opens) == (2, 1)
+    assert low.records[-1].sandbox == Sandbox(level="landlock", required=True)
+    assert high.records[-1].sandbox == servers["high"].sandbox
 
 
 async def test_a_new_connections_list_never_has_the_version_of_an_old_one(make_pool: MakePool):

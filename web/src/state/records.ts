@@ -53,6 +53,7 @@ const KNOWN: Record<Kind, Record<string, true>> = {
     prewarm: true,
     stdio: true,
     http: true,
+    sandbox: true,
     effects: true,
     budgets: true,
     approval_policy: true,
@@ -97,6 +98,7 @@ const KNOWN: Record<Kind, Record<string, true>> = {
     default_approval: true,
     rules: true,
     ceilings: true,
+    sandbox: true,
   } satisfies Known<PlatformRecord>,
   backend: {
     name: true,

@@ -90,10 +90,12 @@ def _forbidden(why: str) -> Refused:
 
 def _status(words: ServerWords) -> ServerStatus:
     """Return a word in the registry's terms, its texts fit to be shown."""
+    sandbox = words.sandbox
     return replace(
         convert(words, ServerStatus, from_attributes=True),
         last_error=_shown(words.last_error),
         starting=_shown(words.starting),
+        sandbox=None if sandbox is None else replace(sandbox, why=render_safe(sandbox.why)),
     )
 
 

@@ -1,7 +1,8 @@
 """A client's ``mcp.json`` as server records: Claude Desktop, Claude Code, Cursor, VS Code.
 
 What a client may call was never written down there, so every record comes in with no tool
-allowed but those that whoever imports it names. References are translated: ``${env:X}`` and
+allowed but those that whoever imports it names. A local server is isolated as new ones are
+(``wire.new_servers``). References are translated: ``${env:X}`` and
 ``${X}`` stay references, ``${input:x}`` (which asks a person) becomes a variable of the node.
 
 ``RegistryService.import_records`` validates what this returns, as it does everything else.
@@ -18,6 +19,7 @@ from bascule.errors import InvalidRecord, refuse_any
 from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.model.kinds import Kind
 from bascule.model.reference import looks_like_a_credential, names_a_credential
+from bascule.wire.new_servers import named_places, new_server
 
 _TRANSPORTS: Mapping[str, str] = {
     "stdio": "stdio",
@@ -114,7 +116,15 @@ class _Reader:
         record[section] = self._section(name, value, section)
         for field in sorted(set(value) - _TAKEN):
             self.warnings.append(f"{name}.{field}: has no meaning here and was left out")
-        return record
+        self._say_ungranted(name, record)
+        return new_server(record)
+
+    def _say_ungranted(self, name: str, record: JsonObject) -> None:
+        for place in named_places(record):
+            self.warnings.append(
+                f"{name}.args: {place} is not granted by its sandbox; if the server works there, "
+                "add it to sandbox.write"
+            )
 
     def _transport(self, name: str, value: JsonObject) -> str:
         given = value.get("type", value.get("transport"))

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from heapq import nsmallest
 from typing import get_args
 
 from msgspec import Struct
 
-from bascule.model.status import CombinedStatus, ServerStatus, Trouble, health_of
+from bascule.model.sandbox import LEVELS, Standing
+from bascule.model.status import CombinedStatus, ServerStatus, Trouble, badness, health_of
 
 
 class NodeReport(Struct, frozen=True, kw_only=True):
@@ -29,21 +30,6 @@ class NodeReport(Struct, frozen=True, kw_only=True):
 
 
 UNKNOWN = CombinedStatus(state="unknown", health="Down")
-_RANKS: Mapping[str, int] = {
-    state: rank
-    for rank, state in enumerate(
-        (
-            "down",
-            "parked",
-            "degraded",
-            "reconnecting",
-            "connecting",
-            "connected",
-            "disconnected",
-            "disabled",
-        )
-    )
-}
 
 
 def combined(nodes: Mapping[str, ServerStatus], most: int | None = None) -> CombinedStatus:
@@ -51,7 +37,7 @@ def combined(nodes: Mapping[str, ServerStatus], most: int | None = None) -> Comb
     if not nodes:
         return UNKNOWN
     words = nodes.values()
-    state = min({status.state for status in words}, key=_rank)
+    state = min({status.state for status in words}, key=badness)
     worst = nodes[min(node for node, status in nodes.items() if status.state == state)]
     latencies = [s.latency_ms for s in words if s.latency_ms is not None]
     averages = [s.average_latency_ms for s in words if s.average_latency_ms is not None]
@@ -68,7 +54,13 @@ def combined(nodes: Mapping[str, ServerStatus], most: int | None = None) -> Comb
         nodes=_worst(nodes, most),
         node_count=len(nodes),
         starting=next((s.starting for s in words if s.starting is not None), None),
+        sandbox=_weakest([s.sandbox for s in words if s.sandbox is not None]),
     )
+
+
+def _weakest(standings: Sequence[Standing]) -> Standing | None:
+    """Return the one that gives least: who asks whether a server is isolated means everywhere."""
+    return min(standings, key=lambda one: LEVELS.index(one.in_force), default=None)
 
 
 def _worst(nodes: Mapping[str, ServerStatus], most: int | None) -> dict[str, ServerStatus]:
@@ -76,12 +68,7 @@ def _worst(nodes: Mapping[str, ServerStatus], most: int | None) -> dict[str, Ser
     if most is None or len(nodes) <= most:
         return {name: nodes[name] for name in sorted(nodes)}
     names: list[str] = []
-    for state in sorted({status.state for status in nodes.values()}, key=_rank):
+    for state in sorted({status.state for status in nodes.values()}, key=badness):
         alike = (name for name, status in nodes.items() if status.state == state)
         names += nsmallest(most - len(names), alike)
     return {name: nodes[name] for name in sorted(names)}
-
-
-def _rank(state: str) -> int:
-    """Return how bad a state is, the worst first; a word nobody knows is bad news."""
-    return _RANKS.get(state, -1)

@@ -179,6 +179,8 @@ class BridgeCore:
                 person=opening.person,
             )
             raise
+        if session.shares.whose.task:  # the others have nothing apart, and may never be closed
+            self.caller.introduce(session_id, session.shares.whose)
         if opening.inputs is not None:
             self.caller.offer(session_id, opening.inputs)
         return session

@@ -39,6 +39,12 @@ class Opening(Struct, frozen=True, kw_only=True):
         return owner if self.person is None else f"{owner or ''}\n{self.person}"
 
     @property
+    def user(self) -> str:
+        """Return who uses it: a person; where there is none, whoever calls."""
+        named = (("person", self.person), ("token", self.token_id), ("caller", self.caller))
+        return next((f"{kind}:{name}" for kind, name in named if name), "")
+
+    @property
     def requests(self) -> tuple[SessionRequest, ...]:
         """Return every request that narrows the session."""
         return (self.request, *self.further)

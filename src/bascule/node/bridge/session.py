@@ -43,6 +43,7 @@ from bascule.node.bridge.spending import Spending
 from bascule.node.bridge.table import Target
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.changes import OnChange, Unsubscribe
+from bascule.node.sharing import Shares
 from bascule.policy.access import Access, compile_access, guess_target
 from bascule.policy.budget import Budget
 from bascule.policy.compose import Effective, compose
@@ -88,6 +89,7 @@ class Session(Lifetime):
         #: Who waits in line for a place: a token, whoever it speaks for; and whose calls they are.
         self.line = opening.token_id or opening.caller or session_id
         self.whose = opening.whose or session_id
+        self.shares = Shares(session_id, self.task_id, opening.user)
         self.spending = Spending(opening.limits)
         self.outputs = Outputs(session_id)
         self.builds = 0
@@ -238,15 +240,15 @@ class Session(Lifetime):
     def statuses(self) -> list[ServerStatus]:
         """Return how the connections of the session's servers stand."""
         self._follow_registry()
-        return [one for one in self.core.statuses() if one.server_id in self.effective.servers]
+        servers = self.effective.servers
+        return self.shares.own(one for one in self.core.statuses() if one.server_id in servers)
 
     def subscribe(self, on_change: OnChange) -> Unsubscribe:
         """Call a function for each change of the session's servers, their tools or the records."""
 
         def own(change: Change) -> None:
-            shared = change.session_id in ("", self.session_id)
             concerned = not change.server_id or change.server_id in self.effective.servers
-            if shared and concerned and not self._closed:
+            if concerned and self.shares.hears(change) and not self._closed:
                 on_change(change)
 
         return self.core.subscribe(own)

@@ -111,6 +111,7 @@ class Connection:
             tool_count=None if listing is None else len(listing.tools),
             trouble="dead" if self._dead else self.watch and self.watch.trouble,
             starting=self.starter.progress,
+            sandbox=self.starter.confined,
             failures=self._backoff.failures,
             next_attempt_at=self._clock.now() + self._backoff.remaining if self._planned else None,
         )

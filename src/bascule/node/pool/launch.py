@@ -11,6 +11,7 @@ import os
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import gettempdir
 
 from msgspec import Struct
 
@@ -19,8 +20,11 @@ from bascule.lifetime import Lifetime
 from bascule.model.server import ServerRecord, Stdio
 from bascule.node.executables import Line, refuse_code_variables, refuse_unlisted
 from bascule.node.homes import Home, Homes
-from bascule.node.leftovers import OwnedFolder
-from bascule.node.pool.network_variables import OUTWARD, credentials_in
+from bascule.node.leftovers import PREFIX, OwnedFolder
+from bascule.node.pool.network_variables import OUTWARD, credentials_in, through
+from bascule.node.pool.process.confinement.shim import PORT
+from bascule.node.pool.process.places import never_granted
+from bascule.node.pool.process.plan import Confinement
 from bascule.node.pool.process.spawn import Launch, locate, working_directory
 from bascule.node.trees import remove_tree
 from bascule.outbound.references import Reading, refuse_nul, refuse_own_places
@@ -49,13 +53,18 @@ class Resolved(Struct, frozen=True):
 
 
 async def resolve_launch(
-    record: ServerRecord, reading: Reading, home: Path, homes: Homes | None = None
+    record: ServerRecord,
+    reading: Reading,
+    home: Path,
+    homes: Homes | None = None,
+    sharer: str = "",
 ) -> Resolved:
     """Return what to start for a record, or raise with the field at fault and what to do.
 
     ``home`` is a folder for private
     folders, one per server id: connections of one server that must not share a HOME get
-    different ones. ``homes`` has the HOMEs that are kept; whoever is given one leaves it.
+    different ones. ``homes`` has the HOMEs that are kept, one for each ``sharer``; whoever is
+    given one leaves it.
     """
     stdio = _stdio(record)
     rules = reading.rules
@@ -75,10 +84,14 @@ async def resolve_launch(
     _make_private(folder)
     kept = None
     if homes is not None and keeps_home(record) and "HOME" not in given:
-        kept = homes.take(record.server_id, (program, *args))
+        kept = homes.take(record.server_id, (program, *args), sharer)
         env = env if kept is None else env | {"HOME": str(kept.path)}
+    own = folder / "home" if kept is None else kept.path, folder / "tmp"
+    confinement = _confinement(record, reading, own, home.parent.parent, homes)
+    if confinement is not None and confinement.egress is not None:
+        env = env | through(f"http://127.0.0.1:{PORT}")
     return Resolved(
-        Launch((program, *args), env, stdio.cwd),
+        Launch((program, *args), env, stdio.cwd, confinement),
         frozenset(reading.known),
         frozenset(reading.read),
         folder,
@@ -86,9 +99,29 @@ async def resolve_launch(
     )
 
 
+def _confinement(
+    record: ServerRecord,
+    reading: Reading,
+    own: tuple[Path, Path],
+    ours: Path,
+    homes: Homes | None,
+) -> Confinement | None:
+    """Return what the record's server is kept to: its own folders, and what no grant opens.
+
+    Other servers' HOMEs are among the latter, of this node and of others on the machine.
+    """
+    if record.sandbox is None or record.sandbox.level == "none":
+        return None
+    others = [str(folder) for folder in Path(gettempdir()).glob(f"{PREFIX}*")]
+    kept = () if homes is None else (str(homes.root),)
+    never = never_granted(reading.environ, (*reading.rules.private, str(ours), *others, *kept))
+    egress = str(own[1].parent / "egress") if record.sandbox.network == "egress" else None
+    return Confinement(record.sandbox, tuple(map(str, own)), never, str(ours), egress)
+
+
 def keeps_home(record: ServerRecord) -> bool:
     """Say whether the HOME of a server outlives it: what sessions do not share does not."""
-    return record.sharing == "shared" and record.stdio is not None and record.stdio.home == "kept"
+    return record.sharing != "session" and record.stdio is not None and record.stdio.home == "kept"
 
 
 def _stdio(record: ServerRecord) -> Stdio:

@@ -9,6 +9,13 @@ _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 OUTWARD = (*_CERTIFICATES, *_PROXIES, *(name.lower() for name in (*_CERTIFICATES, *_PROXIES)))
 
 
+def through(proxy: str) -> dict[str, str]:
+    """Return the variables that lead programs to a proxy, for everything but the loopback."""
+    values = {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy, "NO_PROXY": "localhost,127.0.0.1,::1"}
+    lower = {name.lower(): value for name, value in values.items()}
+    return values | lower | {"NODE_USE_ENV_PROXY": "1"}
+
+
 def credentials_in(value: str) -> frozenset[str]:
     """Return what must not be shown of an address such as ``http://ann:secret@proxy:3128``.
 

@@ -8,23 +8,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Set
 from dataclasses import replace
+from pathlib import Path
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable
 from bascule.model.launcher import from_cache
+from bascule.model.sandbox import BEST_FIRST, Level
 from bascule.model.secret_use import server_use
 from bascule.model.server import ServerRecord
 from bascule.node.homes import Home, Homes, KeptHome
 from bascule.node.pool.launch import PrivateHomes, resolve_launch
-from bascule.node.pool.process.spawn import GRACE, Launch, ServerProcess, Spawner
+from bascule.node.pool.process.spawn import (
+    GRACE,
+    Launch,
+    ServerProcess,
+    Spawner,
+    TriesLevels,
+)
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.transport.stdio import StdioChannel
+from bascule.node.sharing import ALL, Sharer
+from bascule.outbound.egress import EgressRules
+from bascule.outbound.forward_proxy import ForwardProxy, Passage
 from bascule.outbound.references import Reading, SecretResolver
 from bascule.outbound.rules import NodeRules
 
 logger = logging.getLogger(__name__)
+_NO_WARDEN = "only a warden confines, and there is none here"
 
 
 class NoRoom(ServerUnavailable):
@@ -42,6 +55,7 @@ class Opener:
         environ: Mapping[str, str] | None = None,
         secrets: SecretResolver | None = None,
         max_processes: int = 64,
+        max_processes_per_task: int = 32,
         clock: Clock = SYSTEM_CLOCK,
         homes: Homes | None = None,
     ) -> None:
@@ -50,32 +64,46 @@ class Opener:
         self._environ = environ
         self._secrets = secrets
         self._max_processes = max_processes
+        self._max_of_task = max_processes_per_task
         self._clock = clock
         self._kept = homes
         self._homes: PrivateHomes | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._closed = False
         self._processes = 0
+        self._of_task: Counter[str] = Counter()
         self._room = asyncio.Lock()
         self._started = 0
         self.known_values: frozenset[str] = frozenset()
         self.reference_values: frozenset[str] = frozenset()
         #: Told of the values when they become more.
         self.on_values: Callable[[frozenset[str], frozenset[str]], None] = _ignore_values
-        #: Asked to close something idle when the process limit is reached.
-        self.reap: Callable[[], Awaitable[bool]] | None = None
+        #: Told what was decided about each connection of a server that only reaches some hosts.
+        self.on_passage: Callable[[str, Passage], None] = _ignore_passage
+        #: Asked to close something idle, of a task's, when the process limit is reached.
+        self.reap: Callable[[str | None], Awaitable[bool]] | None = None
 
-    async def open(self, record: ServerRecord, events: Events) -> Channel:
-        """Open a channel to a server."""
+    async def open(self, record: ServerRecord, events: Events, sharer: Sharer = ALL) -> Channel:
+        """Open a channel to a server, for those who share it."""
         events.on_step("resolve")
         if record.transport != "stdio":
             return await self._open_remote(record, events)
-        await self._take_room()
+        await self._take_room(sharer.task)
         try:
-            return await self._open_stdio(record, events)
+            return await self._open_stdio(record, events, sharer)
         except BaseException:
-            self._processes -= 1
+            self._give_room(sharer.task)
             raise
+
+    async def isolation(self) -> dict[Level, str]:
+        """Try each level of isolation, best first; say why one does not work, "" for one that does.
+
+        What was found is kept: only the first time costs.
+        """
+        spawner = self._spawner
+        if not isinstance(spawner, TriesLevels):
+            return {level: "" if level == "limits" else _NO_WARDEN for level in BEST_FIRST}
+        return {level: await spawner.why_not(level) for level in BEST_FIRST}
 
     def sweep(self) -> None:
         """Begin to remove kept HOMEs that are too old, or too large together."""
@@ -93,41 +121,73 @@ class Opener:
         if homes is not None:
             await homes.close()
 
-    async def _take_room(self) -> None:
-        """Count one process more; at the limit, one at a time has something idle closed."""
+    async def _take_room(self, task: str) -> None:
+        """Count one process more; at a limit, one at a time has something idle closed."""
         async with self._room:
+            while task and self._of_task[task] >= self._max_of_task:
+                if self.reap is None or not await self.reap(task):
+                    raise NoRoom(
+                        f"task {task!r} has reached its limit of {self._max_of_task} server "
+                        "processes (node.max_processes_per_task)"
+                    )
             while self._processes >= self._max_processes:
-                if self.reap is None or not await self.reap():
+                if self.reap is None or not await self.reap(None):
                     raise NoRoom(
                         f"the node's limit of {self._max_processes} server processes is reached"
                     )
             self._processes += 1
+            self._of_task[task] += 1
 
-    async def _open_stdio(self, record: ServerRecord, events: Events) -> Channel:
+    def _give_room(self, task: str) -> None:
+        self._processes -= 1
+        self._of_task[task] -= 1
+        if not self._of_task[task]:
+            del self._of_task[task]
+
+    async def _open_stdio(self, record: ServerRecord, events: Events, sharer: Sharer) -> Channel:
         homes = self._homes = self._homes or PrivateHomes()
         self._started += 1
         home = homes.path / str(self._started)
         kept: Home | None = None
+        proxy: ForwardProxy | None = None
         try:
-            resolved = await resolve_launch(record, self._reading(record, events), home, self._kept)
+            reading = self._reading(record, events)
+            resolved = await resolve_launch(record, reading, home, self._kept, sharer.home)
             kept = resolved.kept
             self._remember(resolved.known_values, resolved.reference_values)
             launch, noted = _cached(resolved.launch, kept)
             events.on_step("start")
+            proxy = await self._way_out(record, launch)
             process = await self._spawner.spawn(launch)
             events.on_step("handshake")
         except BaseException:
+            await _shut(proxy)
             _leave(kept)
             await homes.remove(home)
             raise
 
         async def clear_away() -> None:
-            self._processes -= 1
+            self._give_room(sharer.task)
+            await _shut(proxy)
             _leave(kept)
             await homes.remove(home)
 
         cached = launch is not resolved.launch
         return _ProcessChannel(_Counted(process, clear_away), events, noted, cached=cached)
+
+    async def _way_out(self, record: ServerRecord, launch: Launch) -> ForwardProxy | None:
+        """Return what lets a server reach the hosts of its record, where it reaches no others."""
+        if record.sandbox is None or launch.confinement is None:
+            return None
+        if launch.confinement.egress is None:
+            return None
+        proxy = ForwardProxy(
+            record.sandbox.hosts,
+            EgressRules(self._rules.egress),
+            lambda passage: self.on_passage(record.server_id, passage),
+        )
+        await proxy.listen(Path(launch.confinement.egress))
+        return proxy
 
     async def _open_remote(self, record: ServerRecord, events: Events) -> Channel:
         from bascule.node.pool.remote_opener import open_remote  # noqa: PLC0415 - aiohttp, when needed
@@ -152,6 +212,15 @@ class Opener:
 
 def _ignore_values(_known: frozenset[str], _read: frozenset[str]) -> None:
     """Nobody asked."""
+
+
+def _ignore_passage(_server_id: str, _passage: Passage) -> None:
+    """Nobody asked."""
+
+
+async def _shut(proxy: ForwardProxy | None) -> None:
+    if proxy is not None:
+        await proxy.close()
 
 
 def _leave(home: Home | None) -> None:
@@ -184,6 +253,7 @@ class _ProcessChannel(StdioChannel):
     ) -> None:
         super().__init__(process, events)
         self.pid = process.pid
+        self.standing = process.standing
         self._kept = kept
         self._cached = cached
 
@@ -213,9 +283,15 @@ class _Counted:
         self._process = process
         self._ended: Callable[[], Awaitable[None]] | None = ended
         self.pid = process.pid
+        self.standing = process.standing
         self.stdin_fd = process.stdin_fd
         self.stdout_fd = process.stdout_fd
         self.stderr_fd = process.stderr_fd
+
+    @property
+    def excess(self) -> str:
+        """What it was ended for, if it used more than it may."""
+        return self._process.excess
 
     async def wait(self) -> int:
         """Return the exit status."""

@@ -7,7 +7,7 @@ the rest is left alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from msgspec.structs import replace
@@ -17,9 +17,12 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError, NotDelivered, OutcomeUnknown, ServerUnavailable
 from bascule.lifetime import Tasks
 from bascule.model.json import JsonObject
+from bascule.model.platform import PlatformRecord
+from bascule.model.sandbox import Level
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.model.status import Change, ServerStatus
+from bascule.model.task import TaskRecord
 from bascule.model.tool import ToolDescriptor
 from bascule.node.pool.connection import Connection
 from bascule.node.pool.idle_status import Resting
@@ -29,10 +32,20 @@ from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.turns import Turns, shared_turns
 from bascule.node.ports import InputHandler, Listing, Outgoing, Route
 from bascule.node.settings import NodeSettings
+from bascule.node.sharing import (
+    NOBODY,
+    SHARED,
+    Belonging,
+    Sharer,
+    foreseen,
+    keys_of,
+    sharer_of,
+)
 from bascule.node.trial_steps import TrialSteps
+from bascule.policy.isolation import governed, governed_servers
 
+#: A server, and who shares the connection to it.
 Key = tuple[str, str]
-SHARED = ""
 
 
 class Pool:
@@ -53,11 +66,14 @@ class Pool:
         self._clock = clock
         self._metrics = metrics or Metrics()
         #: Known from the start where there is a snapshot, so that a bridge serves unstarted too.
-        self._records: dict[str, ServerRecord] = dict(snapshot.servers) if snapshot else {}
+        self._records = governed_servers(snapshot.servers, snapshot.platform) if snapshot else {}
         self._resting = Resting(self._records)
         self._connections: dict[Key, Connection] = {}
         self._turns = turns
         self._inputs: dict[str, InputHandler] = {}
+        self._whose: dict[str, Belonging] = {}
+        self._sharers: dict[Key, Sharer] = {}
+        self._platform = snapshot.platform if snapshot else PlatformRecord()
         self._closing: dict[Key, set[asyncio.Task[None]]] = {}
         self._applying = asyncio.Lock()
         self._warming = Tasks()
@@ -76,14 +92,18 @@ class Pool:
     async def apply(self, snapshot: Snapshot) -> None:
         """Follow the registry: close what is gone, restart what moved, warm what asks for it."""
         async with self._applying:
-            records = dict(snapshot.servers)
+            records = governed_servers(snapshot.servers, snapshot.platform)
             stale = [key for key, c in self._connections.items() if _moved(c, records.get(key[0]))]
             closing = [self._drop(key) for key in stale]
-            self._records = records
+            self._records, self._platform = records, snapshot.platform
             for (server_id, _), connection in self._connections.items():
                 connection.record = records[server_id]
             await _all(closing)
-            self._prewarm()
+            self._prewarm(snapshot.tasks)
+
+    async def isolation(self) -> dict[Level, str]:
+        """Try each level of isolation, best first; say why one does not work, "" if it does."""
+        return await self._opener.isolation()
 
     def sweep_homes(self) -> None:
         """Begin to remove what servers left in HOMEs that nobody uses any more."""
@@ -102,10 +122,11 @@ class Pool:
 
     def progress(self, server_id: str, session_id: str) -> str | None:
         """Return where a start stands that a session waits for."""
-        for key in ((server_id, SHARED), (server_id, session_id)):
-            if key in self._connections:
-                return self._connections[key].status().starting
-        return None
+        record = self._records.get(server_id)
+        if record is None:
+            return None
+        connection = self._connections.get((server_id, self._sharer(record, session_id).key))
+        return None if connection is None else connection.status().starting
 
     def way(self, route: Route) -> Connection | None:
         """Return the connection that a call may leave over at once, if there is one."""
@@ -144,13 +165,18 @@ class Pool:
             await call.decide()
         return await self.send(replace(call, timeout=left, last=True))
 
+    def introduce(self, session_id: str, whose: Belonging) -> None:
+        """Say whose a session is, before anything is asked for it."""
+        self._whose[session_id] = whose
+
     def offer(self, session_id: str, inputs: InputHandler) -> None:
         """Give a session connections of its own, whose servers may ask for these inputs."""
         self._inputs[session_id] = inputs
 
     async def release(self, session_id: str) -> None:
-        """Close what belonged to one session alone."""
+        """Close what belonged to one session alone, and forget whose it was."""
         self._inputs.pop(session_id, None)
+        self._whose.pop(session_id, None)
         own = [key for key in self._connections if key[1] == session_id and session_id]
         await _all([self._drop(key) for key in own])
 
@@ -182,7 +208,7 @@ class Pool:
 
         ``said`` is told what it said outside the protocol. It has no HOME that is kept.
         """
-        connection = self._apart(replace(record, sharing="session"))
+        connection = self._apart(governed(replace(record, sharing="session"), self._platform))
         self._trials.add(connection)
         try:
             return await inspect(connection, steps=steps)
@@ -195,9 +221,9 @@ class Pool:
                 said(connection.starter.said())
 
     def said(self, server_id: str) -> str:
-        """Return the last that a server said outside the protocol, on its shared connection."""
-        connection = self._connections.get((server_id, SHARED))
-        return "" if connection is None else connection.starter.said()
+        """Return the last that a server said outside the protocol, where it was used last."""
+        found = [c for key, c in self._connections.items() if key[0] == server_id]
+        return max(found, key=lambda one: one.last_used).starter.said() if found else ""
 
     def known_tools(self) -> dict[str, tuple[ToolDescriptor, ...]]:
         """Return what each server listed last, where it was listed at all."""
@@ -208,7 +234,10 @@ class Pool:
         """Return the status of every record, connected or not, by server."""
         if self._resting.records is not self._records:
             self._resting = Resting(self._records)
-        return self._resting.beside(c.status() for c in self._connections.values())
+        return self._resting.beside(
+            replace(connection.status(), sharer=key[1]) if key[1] else connection.status()
+            for key, connection in self._connections.items()
+        )
 
     async def close(self) -> None:
         """End every connection and process; nothing is opened any more."""
@@ -225,18 +254,25 @@ class Pool:
         if record is None or not record.enabled:
             what = f"no server {server_id!r} is registered"
             raise ServerUnavailable(what if record is None else f"server {server_id!r} is disabled")
-        own = record.sharing == "session" or session_id in self._inputs
-        key = (server_id, session_id if own else SHARED)
-        connection = self._connections.get(key) or self._made(key, record)
+        sharer = self._sharer(record, session_id)
+        connection = self._connections.get((server_id, sharer.key)) or self._made(record, sharer)
         if connection.watch is None:
             connection.wanted_by(session_id)
         return connection
 
-    def _made(self, key: Key, record: ServerRecord) -> Connection:
+    def _sharer(self, record: ServerRecord, session_id: str) -> Sharer:
+        whose = self._whose.get(session_id, NOBODY)
+        return sharer_of(record, session_id, whose, alone=session_id in self._inputs)
+
+    def _made(self, record: ServerRecord, sharer: Sharer) -> Connection:
         self._turns = self._turns or shared_turns()
+        key = (record.server_id, sharer.key)
+        if sharer.key:
+            self._forget_unused()
+        self._sharers[key] = sharer
         self._connections[key] = connection = Connection(
             record,
-            partial(self._open, key),
+            partial(self._open, sharer),
             self._settings,
             self._clock,
             self._metrics,
@@ -248,11 +284,22 @@ class Pool:
         )
         return connection
 
-    async def _open(self, key: Key, record: ServerRecord, events: Events) -> Channel:
+    def _forget_unused(self) -> None:
+        """Forget connections that ended of tasks and people who have no session open."""
+        used = {key for session, whose in self._whose.items() for key in keys_of(session, whose)}
+        ended = [
+            key
+            for key, connection in self._connections.items()
+            if key[1] and key[1] not in used and not self._sharers[key].alone and _ended(connection)
+        ]
+        for key in ended:
+            self._drop(key)
+
+    async def _open(self, sharer: Sharer, record: ServerRecord, events: Events) -> Channel:
         """Open a channel, once the processes that this one takes the place of are gone."""
-        await _all(list(self._closing.get(key, ())))
-        events.logs.own = key[1] != SHARED
-        return await self._opener.open(record, events)
+        await _all(list(self._closing.get((record.server_id, sharer.key), ())))
+        events.logs.own = sharer.alone
+        return await self._opener.open(record, events, sharer)
 
     def _apart(self, record: ServerRecord) -> Connection:
         """Return a connection that neither statuses nor lists know of."""
@@ -281,6 +328,7 @@ class Pool:
 
     def _drop(self, key: Key) -> asyncio.Task[None]:
         """Forget a connection at once; give the task that closes it."""
+        self._sharers.pop(key, None)
         task = asyncio.get_running_loop().create_task(self._connections.pop(key).close())
         closing = self._closing.setdefault(key, set())
         closing.add(task)
@@ -294,22 +342,28 @@ class Pool:
         if not closing:
             del self._closing[key]
 
-    def _prewarm(self) -> None:
-        """Connect what asks for it and is not known yet; a session's own cannot be foreseen."""
-        for server_id, record in self._records.items():
-            known = (server_id, SHARED) in self._connections
-            if record.prewarm and record.enabled and record.sharing == "shared" and not known:
-                self._warming.start(self._warm(server_id))
+    def _prewarm(self, tasks: Mapping[str, TaskRecord]) -> None:
+        """Connect what asks for it and is not known yet, for everybody who can be foreseen."""
+        wanted = [record for record in self._records.values() if record.prewarm and record.enabled]
+        for record in wanted:
+            for sharer in foreseen(record, tasks):
+                if (record.server_id, sharer.key) not in self._connections:
+                    self._warming.start(self._warm(self._made(record, sharer)))
 
-    async def _warm(self, server_id: str) -> None:
+    async def _warm(self, connection: Connection) -> None:
         try:
-            await self.listing(server_id, SHARED)
+            await connection.listing()
         except BasculeError:
             return  # its status says why; the first caller is told as well
 
-    async def _reap_one(self) -> bool:
-        """Make room for one process: close the connection that has been idle for longest."""
-        local = [c for c in self._connections.values() if c.record.transport == "stdio"]
+    async def _reap_one(self, task: str | None = None) -> bool:
+        """Make room for one process, of a task's: close what has been idle for longest."""
+        local = [
+            connection
+            for key, connection in self._connections.items()
+            if connection.record.transport == "stdio"
+            and (task is None or self._sharers[key].task == task)
+        ]
         idle = [one for one in local if one.watch is not None and not one.in_flight]
         if not idle:
             return False
@@ -319,6 +373,12 @@ class Pool:
 
 def _ignore(_change: Change) -> None:
     """Tell nobody."""
+
+
+def _ended(connection: Connection) -> bool:
+    """Say whether a connection was made once, and rests now."""
+    status = connection.status()
+    return status.last_connected_at is not None and status.state == "disconnected"
 
 
 def _moved(connection: Connection, record: ServerRecord | None) -> bool:

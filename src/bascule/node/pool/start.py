@@ -22,10 +22,11 @@ from bascule.errors import (
     ServerUnavailable,
 )
 from bascule.model.launcher import fetches, start_timeout
+from bascule.model.sandbox import Standing
 from bascule.model.server import ServerRecord
 from bascule.model.whole_words import beginning
 from bascule.node.pool.client import ClientEvents, McpClient, connect
-from bascule.node.pool.start_signs import Launched, LocalProcess, Work, work_of
+from bascule.node.pool.start_signs import Confined, Launched, LocalProcess, Work, work_of
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.turns import Turn, Turns
 from bascule.node.ports import InputHandler, StillStarting
@@ -115,6 +116,11 @@ class Starter:
     def said(self) -> str:
         """Return the last that the server of the latest start said outside the protocol."""
         return "" if self._channel is None else self._channel.diagnosis()
+
+    @property
+    def confined(self) -> Standing | None:
+        """How the server is confined, since it was last started."""
+        return self._channel.standing if isinstance(self._channel, Confined) else None
 
     def _begin(self, step: Step) -> None:
         """Take a step; a connection that is made later on is no handshake."""

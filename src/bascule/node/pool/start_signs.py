@@ -9,6 +9,8 @@ import os
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
+from bascule.model.sandbox import Standing
+
 #: Reads how long a process and its descendants have worked, in seconds; None when unknown.
 Work = Callable[[int], float | None]
 
@@ -23,6 +25,16 @@ class LocalProcess(Protocol):
     @property
     def pid(self) -> int:
         """Return the process, as this side of the machine numbers it."""
+        ...
+
+
+@runtime_checkable
+class Confined(Protocol):
+    """A channel to a process that its record may confine."""
+
+    @property
+    def standing(self) -> Standing | None:
+        """Return how it is confined; None for one that was not to be."""
         ...
 
 

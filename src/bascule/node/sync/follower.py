@@ -21,10 +21,11 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError
 from bascule.model.decision import Distrust
 from bascule.model.snapshot import Snapshot, SnapshotChange
-from bascule.model.status import ConnectionStatus, ServerStatus
+from bascule.model.status import ServerStatus
 from bascule.node.changes import News
 from bascule.node.sync.judging import Implausible, Remedy, by_restart, doubt_about, is_stale
 from bascule.node.sync.ports import FollowingNode, RegistrySource, Report, SyncState
+from bascule.node.sync.reported import reported
 
 _MAX_DOUBLINGS = 16
 #: Returns a time between two others.
@@ -372,7 +373,7 @@ class Follower:
                 await self._news.wait(self._clock, silence)
 
     def _report(self) -> Report:
-        servers = _first(self._node.statuses())
+        servers = reported(self._node.statuses())
         if self.state == "ok" or self._is_lost_just_now():
             return Report(self.revision, "ok", servers)
         distrust = self.distrust()
@@ -399,14 +400,6 @@ class Follower:
         return True
 
 
-def _first(statuses: Sequence[ServerStatus]) -> tuple[ServerStatus, ...]:
-    """Return one line a server: sessions with connections of their own are further ones."""
-    first: dict[str, ServerStatus] = {}
-    for status in statuses:
-        first.setdefault(status.server_id, status)
-    return tuple(s.reported() if isinstance(s, ConnectionStatus) else s for s in first.values())
-
-
 def _words(servers: Sequence[ServerStatus]) -> object:
     """Return what of a report is worth a write; latencies move all the time."""
     return [
@@ -419,6 +412,7 @@ def _words(servers: Sequence[ServerStatus]) -> object:
             s.tool_count,
             s.reconnects,
             s.latency_ms is None,
+            s.sandbox,
         )
         for s in servers
     ]

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from bascule.model.assignment import MOST_NAMED
+from bascule.model.sandbox import Standing
 from bascule.model.server import SERVER_ID_PATTERN, Tag
 from bascule.model.status import State, Trouble
 from bascule.model.task import TaskId
@@ -35,6 +36,7 @@ class ServerWords(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     average_latency_ms: _Milliseconds | None = None
     reconnects: _Count = 0
     starting: _Text | None = None
+    sandbox: Standing | None = None
 
 
 class NodeWords(Struct, frozen=True, forbid_unknown_fields=True):

@@ -243,7 +243,7 @@ class ReportResponse(_message.Message):
     def __init__(self, revision: _Optional[int] = ...) -> None: ...
 
 class ServerStatus(_message.Message):
-    __slots__ = ("server_id", "state", "trouble", "last_error", "tool_count", "latency_ms", "average_latency_ms", "reconnects", "starting")
+    __slots__ = ("server_id", "state", "trouble", "last_error", "tool_count", "latency_ms", "average_latency_ms", "reconnects", "starting", "sandbox")
     SERVER_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
@@ -253,6 +253,7 @@ class ServerStatus(_message.Message):
     AVERAGE_LATENCY_MS_FIELD_NUMBER: _ClassVar[int]
     RECONNECTS_FIELD_NUMBER: _ClassVar[int]
     STARTING_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
     server_id: str
     state: str
     trouble: str
@@ -262,7 +263,18 @@ class ServerStatus(_message.Message):
     average_latency_ms: float
     reconnects: int
     starting: str
-    def __init__(self, server_id: _Optional[str] = ..., state: _Optional[str] = ..., trouble: _Optional[str] = ..., last_error: _Optional[str] = ..., tool_count: _Optional[int] = ..., latency_ms: _Optional[float] = ..., average_latency_ms: _Optional[float] = ..., reconnects: _Optional[int] = ..., starting: _Optional[str] = ...) -> None: ...
+    sandbox: Standing
+    def __init__(self, server_id: _Optional[str] = ..., state: _Optional[str] = ..., trouble: _Optional[str] = ..., last_error: _Optional[str] = ..., tool_count: _Optional[int] = ..., latency_ms: _Optional[float] = ..., average_latency_ms: _Optional[float] = ..., reconnects: _Optional[int] = ..., starting: _Optional[str] = ..., sandbox: _Optional[_Union[Standing, _Mapping[str, object]]] = ...) -> None: ...
+
+class Standing(_message.Message):
+    __slots__ = ("asked", "in_force", "why")
+    ASKED_FIELD_NUMBER: _ClassVar[int]
+    IN_FORCE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    asked: str
+    in_force: str
+    why: str
+    def __init__(self, asked: _Optional[str] = ..., in_force: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class FinishRequest(_message.Message):
     __slots__ = ("id", "step", "trial", "previews", "failure", "definitions")

@@ -38,7 +38,7 @@ class RecordInfo(_message.Message):
     def __init__(self, revision: _Optional[int] = ..., updated_at: _Optional[str] = ..., owner: _Optional[str] = ..., extra: _Optional[_Mapping[str, Json]] = ...) -> None: ...
 
 class McpServerRecord(_message.Message):
-    __slots__ = ("server_id", "transport", "version", "display_name", "enabled", "tags", "tool_namespace", "allowed_tools", "sharing", "prewarm", "stdio", "http", "effects", "budgets", "approval_policy", "hygiene", "info")
+    __slots__ = ("server_id", "transport", "version", "display_name", "enabled", "tags", "tool_namespace", "allowed_tools", "sharing", "prewarm", "stdio", "http", "effects", "budgets", "approval_policy", "hygiene", "sandbox", "info")
     SERVER_ID_FIELD_NUMBER: _ClassVar[int]
     TRANSPORT_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +55,7 @@ class McpServerRecord(_message.Message):
     BUDGETS_FIELD_NUMBER: _ClassVar[int]
     APPROVAL_POLICY_FIELD_NUMBER: _ClassVar[int]
     HYGIENE_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
     INFO_FIELD_NUMBER: _ClassVar[int]
     server_id: str
     transport: str
@@ -72,8 +73,9 @@ class McpServerRecord(_message.Message):
     budgets: Budgets
     approval_policy: ApprovalPolicy
     hygiene: Hygiene
+    sandbox: Sandbox
     info: RecordInfo
-    def __init__(self, server_id: _Optional[str] = ..., transport: _Optional[str] = ..., version: _Optional[int] = ..., display_name: _Optional[str] = ..., enabled: bool = ..., tags: _Optional[_Iterable[str]] = ..., tool_namespace: _Optional[str] = ..., allowed_tools: _Optional[_Iterable[str]] = ..., sharing: _Optional[str] = ..., prewarm: bool = ..., stdio: _Optional[_Union[Stdio, _Mapping[str, object]]] = ..., http: _Optional[_Union[Http, _Mapping[str, object]]] = ..., effects: _Optional[_Union[Effects, _Mapping[str, object]]] = ..., budgets: _Optional[_Union[Budgets, _Mapping[str, object]]] = ..., approval_policy: _Optional[_Union[ApprovalPolicy, _Mapping[str, object]]] = ..., hygiene: _Optional[_Union[Hygiene, _Mapping[str, object]]] = ..., info: _Optional[_Union[RecordInfo, _Mapping[str, object]]] = ...) -> None: ...
+    def __init__(self, server_id: _Optional[str] = ..., transport: _Optional[str] = ..., version: _Optional[int] = ..., display_name: _Optional[str] = ..., enabled: bool = ..., tags: _Optional[_Iterable[str]] = ..., tool_namespace: _Optional[str] = ..., allowed_tools: _Optional[_Iterable[str]] = ..., sharing: _Optional[str] = ..., prewarm: bool = ..., stdio: _Optional[_Union[Stdio, _Mapping[str, object]]] = ..., http: _Optional[_Union[Http, _Mapping[str, object]]] = ..., effects: _Optional[_Union[Effects, _Mapping[str, object]]] = ..., budgets: _Optional[_Union[Budgets, _Mapping[str, object]]] = ..., approval_policy: _Optional[_Union[ApprovalPolicy, _Mapping[str, object]]] = ..., hygiene: _Optional[_Union[Hygiene, _Mapping[str, object]]] = ..., sandbox: _Optional[_Union[Sandbox, _Mapping[str, object]]] = ..., info: _Optional[_Union[RecordInfo, _Mapping[str, object]]] = ...) -> None: ...
 
 class Stdio(_message.Message):
     __slots__ = ("command", "args", "env", "env_from", "cwd", "home")
@@ -97,6 +99,34 @@ class Stdio(_message.Message):
     cwd: str
     home: str
     def __init__(self, command: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., env_from: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., home: _Optional[str] = ...) -> None: ...
+
+class Sandbox(_message.Message):
+    __slots__ = ("level", "required", "read", "write", "network", "hosts", "memory_mb", "processes", "cpu_seconds", "open_files", "home_mb", "build")
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    REQUIRED_FIELD_NUMBER: _ClassVar[int]
+    READ_FIELD_NUMBER: _ClassVar[int]
+    WRITE_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MB_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FILES_FIELD_NUMBER: _ClassVar[int]
+    HOME_MB_FIELD_NUMBER: _ClassVar[int]
+    BUILD_FIELD_NUMBER: _ClassVar[int]
+    level: str
+    required: bool
+    read: _containers.RepeatedScalarFieldContainer[str]
+    write: StringList
+    network: str
+    hosts: _containers.RepeatedScalarFieldContainer[str]
+    memory_mb: int
+    processes: int
+    cpu_seconds: int
+    open_files: int
+    home_mb: int
+    build: bool
+    def __init__(self, level: _Optional[str] = ..., required: bool = ..., read: _Optional[_Iterable[str]] = ..., write: _Optional[_Union[StringList, _Mapping[str, object]]] = ..., network: _Optional[str] = ..., hosts: _Optional[_Iterable[str]] = ..., memory_mb: _Optional[int] = ..., processes: _Optional[int] = ..., cpu_seconds: _Optional[int] = ..., open_files: _Optional[int] = ..., home_mb: _Optional[int] = ..., build: bool = ...) -> None: ...
 
 class Http(_message.Message):
     __slots__ = ("url", "headers", "auth_ref", "auth", "tls", "insecure")
@@ -362,20 +392,22 @@ class ProfileRecord(_message.Message):
     def __init__(self, default_server_ids: _Optional[_Union[StringList, _Mapping[str, object]]] = ..., allowed_server_ids: _Optional[_Union[StringList, _Mapping[str, object]]] = ..., server_tags: _Optional[_Union[StringList, _Mapping[str, object]]] = ..., tool_allowlist: _Optional[_Union[StringList, _Mapping[str, object]]] = ..., tool_denylist: _Optional[_Iterable[str]] = ..., read_only: bool = ..., name: _Optional[str] = ..., version: _Optional[int] = ..., description: _Optional[str] = ..., environments: _Optional[_Mapping[str, Selection]] = ..., info: _Optional[_Union[RecordInfo, _Mapping[str, object]]] = ...) -> None: ...
 
 class PlatformRecord(_message.Message):
-    __slots__ = ("version", "tool_denylist", "default_approval", "rules", "ceilings", "info")
+    __slots__ = ("version", "tool_denylist", "default_approval", "rules", "ceilings", "sandbox", "info")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TOOL_DENYLIST_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_APPROVAL_FIELD_NUMBER: _ClassVar[int]
     RULES_FIELD_NUMBER: _ClassVar[int]
     CEILINGS_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
     INFO_FIELD_NUMBER: _ClassVar[int]
     version: int
     tool_denylist: _containers.RepeatedScalarFieldContainer[str]
     default_approval: str
     rules: _containers.RepeatedCompositeFieldContainer[ApprovalRule]
     ceilings: Ceilings
+    sandbox: SandboxFloor
     info: RecordInfo
-    def __init__(self, version: _Optional[int] = ..., tool_denylist: _Optional[_Iterable[str]] = ..., default_approval: _Optional[str] = ..., rules: _Optional[_Iterable[_Union[ApprovalRule, _Mapping[str, object]]]] = ..., ceilings: _Optional[_Union[Ceilings, _Mapping[str, object]]] = ..., info: _Optional[_Union[RecordInfo, _Mapping[str, object]]] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., tool_denylist: _Optional[_Iterable[str]] = ..., default_approval: _Optional[str] = ..., rules: _Optional[_Iterable[_Union[ApprovalRule, _Mapping[str, object]]]] = ..., ceilings: _Optional[_Union[Ceilings, _Mapping[str, object]]] = ..., sandbox: _Optional[_Union[SandboxFloor, _Mapping[str, object]]] = ..., info: _Optional[_Union[RecordInfo, _Mapping[str, object]]] = ...) -> None: ...
 
 class Ceilings(_message.Message):
     __slots__ = ("connect_timeout_ms", "list_timeout_ms", "tool_timeout_ms", "max_concurrency", "max_tool_output_bytes", "max_media_bytes")
@@ -392,6 +424,30 @@ class Ceilings(_message.Message):
     max_tool_output_bytes: int
     max_media_bytes: int
     def __init__(self, connect_timeout_ms: _Optional[int] = ..., list_timeout_ms: _Optional[int] = ..., tool_timeout_ms: _Optional[int] = ..., max_concurrency: _Optional[int] = ..., max_tool_output_bytes: _Optional[int] = ..., max_media_bytes: _Optional[int] = ...) -> None: ...
+
+class SandboxFloor(_message.Message):
+    __slots__ = ("level", "required", "network", "hosts", "memory_mb", "processes", "cpu_seconds", "open_files", "home_mb", "build")
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    REQUIRED_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MB_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FILES_FIELD_NUMBER: _ClassVar[int]
+    HOME_MB_FIELD_NUMBER: _ClassVar[int]
+    BUILD_FIELD_NUMBER: _ClassVar[int]
+    level: str
+    required: bool
+    network: str
+    hosts: _containers.RepeatedScalarFieldContainer[str]
+    memory_mb: int
+    processes: int
+    cpu_seconds: int
+    open_files: int
+    home_mb: int
+    build: bool
+    def __init__(self, level: _Optional[str] = ..., required: bool = ..., network: _Optional[str] = ..., hosts: _Optional[_Iterable[str]] = ..., memory_mb: _Optional[int] = ..., processes: _Optional[int] = ..., cpu_seconds: _Optional[int] = ..., open_files: _Optional[int] = ..., home_mb: _Optional[int] = ..., build: bool = ...) -> None: ...
 
 class BackendRecord(_message.Message):
     __slots__ = ("name", "base_url", "version", "enabled", "key_ref", "headers", "models", "connect_timeout_ms", "request_timeout_ms", "insecure", "info")

@@ -9,6 +9,7 @@ const TITLES: Record<string, string> = {
   session_opened: "Session opened",
   session_refused: "Session refused",
   connection: "Connection",
+  egress: "Network of a server",
   tools_listed: "Tools listed",
   guest_ended: "Guest ended",
   call_intent: "Call sent",
@@ -74,6 +75,8 @@ export function subjectOf(event: JsonObject): string {
       return `Approval ${say("state")}: ${say("tool_name")}`;
     case "connection":
       return `${say("server_id")} is ${say("state")}`;
+    case "egress":
+      return `${say("server_id")} to ${say("host")}:${say("port")}: ${say("verdict")}`;
     case "secret":
       return `Secret ${say("name")} ${say("action")}`;
     case "token_made":

@@ -40,6 +40,7 @@ export const EVENTS = [
   "guest_ended",
   "denials_counted",
   "connection",
+  "egress",
   "token_made",
   "token_ended",
   "secret",

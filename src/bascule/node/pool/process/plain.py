@@ -13,9 +13,12 @@ import itertools
 import os
 import signal
 import subprocess
+from dataclasses import replace
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable
+from bascule.model.sandbox import Standing
+from bascule.node.pool.process.shell_limits import limited
 from bascule.node.pool.process.spawn import (
     GRACE,
     Launch,
@@ -50,6 +53,12 @@ class PlainSpawner:
         if self._closed:
             raise ServerUnavailable("the node is closing and starts no more servers")
         cwd = working_directory(launch)
+        standing = None
+        if launch.confinement is not None and launch.confinement.sandbox.level != "none":
+            found = replace(
+                launch, argv=(locate(launch.argv[0], launch.env, cwd), *launch.argv[1:])
+            )
+            launch, standing = limited(found, launch.confinement)
         self._keep_watch()
         mark = self._owner.mark(next(self._numbers))
         pipes = Pipes()
@@ -60,6 +69,7 @@ class PlainSpawner:
             raise
         pipes.close_theirs()
         server = _PlainServer(self, process, pipes, mark)
+        server.standing = standing
         self._servers.add(server)
         self._note(f"+{process.pid}\n")
         return server
@@ -114,6 +124,8 @@ class _PlainServer:
         self._process = process
         self._mark = mark
         self._ending: asyncio.Task[None] | None = None
+        self.standing: Standing | None = None
+        self.excess = ""
         self.pid = process.pid
         self.stdin_fd, self.stdout_fd, self.stderr_fd = pipes.ours
 

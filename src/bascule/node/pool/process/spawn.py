@@ -12,12 +12,14 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from bascule.clock import Clock
 from bascule.errors import ServerUnavailable
 from bascule.model.launcher import comes_with
+from bascule.model.sandbox import Level, Standing
 from bascule.node.pool.process import warden_process
+from bascule.node.pool.process.plan import Confinement
 from bascule.node.pool.process.warden_process import MARKER, QUIET_WALKS, Process
 
 GRACE = 0.3  # seconds between the request to stop and the kill
@@ -33,6 +35,15 @@ class Launch:
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
     cwd: str | None = None
+    confinement: Confinement | None = None
+
+
+class NotConfined(ServerUnavailable):
+    """A step of a confinement did not work; ``stage`` names it."""
+
+    def __init__(self, message: str, stage: str) -> None:
+        super().__init__(message, reason="launch_denied")
+        self.stage = stage
 
 
 class ServerProcess(Protocol):
@@ -58,6 +69,16 @@ class ServerProcess(Protocol):
         """Where to read what the server complains about."""
         ...
 
+    @property
+    def standing(self) -> Standing | None:
+        """How it is confined; None for one that was not to be."""
+        ...
+
+    @property
+    def excess(self) -> str:
+        """What it was ended for, if it used more than it may; "" otherwise."""
+        ...
+
     async def wait(self) -> int:
         """Return the exit status; negative, the signal that ended it."""
         ...
@@ -79,6 +100,15 @@ class Spawner(Protocol):
 
     async def close(self) -> None:
         """End every server within a second."""
+        ...
+
+
+@runtime_checkable
+class TriesLevels(Protocol):
+    """A spawner that confines servers, and finds out how well it can."""
+
+    async def why_not(self, level: Level) -> str:
+        """Say why a level of isolation does not work here, having tried it; "" if it does."""
         ...
 
 
@@ -201,8 +231,10 @@ def start_helper(mode: str, owner: Owner, stdin: int) -> subprocess.Popen[bytes]
 
     Of the node's variables it gets none but what it cannot do without: servers can read them.
     """
-    boot = "import sys; sys.path.append(sys.argv[1]); from warden_process import main; main()"
-    home = str(Path(warden_process.__file__).parent)
+    boot = (
+        "import sys; sys.path.append(sys.argv[1]); from process.warden_process import main; main()"
+    )
+    home = str(Path(warden_process.__file__).parents[1])
     return subprocess.Popen(  # noqa: S603 -- our own interpreter and our own file
         [sys.executable, "-I", "-S", "-X", "utf8", "-c", boot, home, mode, owner.prefix],
         stdin=stdin,

@@ -15,9 +15,12 @@ import logging
 import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable
+from bascule.model.sandbox import Level
+from bascule.node.pool.process.confiner import Confiner
 from bascule.node.pool.process.plain import PlainSpawner
 from bascule.node.pool.process.spawn import (
     Launch,
@@ -27,8 +30,12 @@ from bascule.node.pool.process.spawn import (
     start_helper,
     working_directory,
 )
-from bascule.node.pool.process.warden_link import Link
+from bascule.node.pool.process.warden_link import Link, WardenServer
 from bascule.node.pool.process.warden_process import NO_NAMESPACE
+from bascule.node.pool.process.watch import Watch
+
+if TYPE_CHECKING:
+    from bascule.node.pool.process.confinement.root import Plan
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +64,8 @@ class Warden:
         self._starting = asyncio.Lock()
         self._link: Link | None = None
         self._plain: PlainSpawner | None = None
+        self._watch = Watch(clock)
+        self._confiner = Confiner(self._start_planned, self._watch)
         self._closed = False
 
     @property
@@ -72,22 +81,38 @@ class Warden:
     async def spawn(self, launch: Launch) -> ServerProcess:
         """Start a server, or raise ``ServerUnavailable`` with what to mend."""
         cwd = working_directory(launch)
-        async with self._starting:
-            if self._closed:
-                raise ServerUnavailable("the node is closing and starts no more servers")
-            link = await self._linked()
+        link = await self._at_work()
         if link is None:
             return await self._fallback().spawn(launch)
+        if launch.confinement is not None and launch.confinement.sandbox.level != "none":
+            return await self._confiner.spawn(launch, launch.confinement)
         return await link.spawn(next(self._numbers), launch, cwd)
+
+    async def why_not(self, level: Level) -> str:
+        """Say why a level of isolation does not work here, having tried it; "" if it does."""
+        return await self._confiner.reason(level)
 
     async def close(self) -> None:
         """End every server and the warden, within a second; any number of times."""
         self._closed = True
+        await self._watch.close()
         async with self._starting:
             if self._link is not None:
                 await self._link.close()
             if self._plain is not None:
                 await self._plain.close()
+
+    async def _at_work(self) -> Link | None:
+        async with self._starting:
+            if self._closed:
+                raise ServerUnavailable("the node is closing and starts no more servers")
+            return await self._linked()
+
+    async def _start_planned(self, launch: Launch, cwd: str, plan: Plan) -> WardenServer:
+        link = await self._at_work()
+        if link is None:
+            raise ServerUnavailable("no warden can start here, and only a warden confines")
+        return await link.spawn(next(self._numbers), launch, cwd, plan)
 
     async def _linked(self) -> Link | None:
         """Return the warden at work, or a new one; ``None`` when none can start here."""

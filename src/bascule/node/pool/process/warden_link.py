@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 
 from bascule.clock import Clock
 from bascule.errors import ServerUnavailable
+from bascule.model.sandbox import Standing
+from bascule.node.pool.process.confinement import cgroups
 from bascule.node.pool.process.spawn import (
     GRACE,
     Launch,
+    NotConfined,
     Owner,
     Pipes,
     close_all,
@@ -25,14 +28,21 @@ from bascule.node.pool.process.spawn import (
     refusal,
     seen_out,
 )
-from bascule.node.pool.process.warden_process import KILL_TIME, LARGEST_FRAME, Frames, pack
+from bascule.node.pool.process.warden_process import (
+    KILL_TIME,
+    LARGEST_FRAME,
+    Frames,
+    pack,
+)
 
 if TYPE_CHECKING:
+    from bascule.node.pool.process.confinement.root import Plan
     from bascule.node.pool.process.warden_process import Message
 
 SPAWN_LIMIT = 10.0  # seconds; a spawn takes less than a thousandth of that
 CLOSE_LIMIT = GRACE + KILL_TIME + 0.05
 _CREDENTIALS = struct.Struct("3i")
+_SIGNALLED = 128  # and the signal: what is said of a process in another namespace
 
 
 class Link:
@@ -56,6 +66,7 @@ class Link:
         self._outbox: deque[tuple[memoryview, Pipes | None]] = deque()
         self._servers: dict[int, WardenServer] = {}
         self._clearing: asyncio.Task[None] | None = None
+        self._confined = False
         self._loop = asyncio.get_running_loop()
         control.settimeout(0)
         self._loop.add_reader(control.fileno(), self._receive)
@@ -64,11 +75,13 @@ class Link:
         """Wait until the warden works, or is lost."""
         await self._greeted.wait()
 
-    async def spawn(self, number: int, launch: Launch, cwd: str) -> WardenServer:
-        """Have a server started on three new pipes."""
+    async def spawn(
+        self, number: int, launch: Launch, cwd: str, plan: Plan | None = None
+    ) -> WardenServer:
+        """Have a server started on three new pipes; with a plan, confined to it."""
         mark = self._owner.mark(number)
         program = locate(launch.argv[0], launch.env, cwd)
-        order = {
+        order: Message = {
             "op": "spawn",
             "server": number,
             "program": program,
@@ -77,11 +90,15 @@ class Link:
             "cwd": cwd,
             "mark": mark,
         }
+        if plan is not None:
+            order["confine"] = plan
+            self._confined = True
         frame = pack(order)
         if len(frame) > LARGEST_FRAME:
             raise ServerUnavailable(f"{launch.argv[0]!r}: arguments and environment are too long")
         pipes = Pipes()
         server = self._servers[number] = WardenServer(self, number, mark, pipes, (program, cwd))
+        server.confined = plan is not None
         self._send(frame, pipes)
         return await self._settled(server, pipes)
 
@@ -148,6 +165,8 @@ class Link:
         """See the warden out, kill what it could not, and tell everyone who waits."""
         await seen_out(self.process, self._clock)
         await hunt(self._owner.owns, self._clock, limit=0.5)
+        if self._confined:
+            cgroups.remove_all(self._owner.prefix)
         for server in self._servers.values():
             server.tell_lost()
         self._servers.clear()
@@ -221,6 +240,12 @@ class WardenServer:
         loop = asyncio.get_running_loop()
         self.number = number
         self.pid = 0
+        self.confined = False
+        #: How it is confined, and whether the kernel counts what the whole of it uses.
+        self.standing: Standing | None = None
+        self.counted = False
+        #: What it was ended for, if it used more than it may.
+        self.excess = ""
         self.stdin_fd, self.stdout_fd, self.stderr_fd = pipes.ours
         self.started: asyncio.Future[None] = loop.create_future()
         self._link = link
@@ -229,6 +254,11 @@ class WardenServer:
         self._status: asyncio.Future[int] = loop.create_future()
         self._ending = False
         self._ended = asyncio.Event()
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended with all that came of it."""
+        return self._ended.is_set()
 
     async def wait(self) -> int:
         """Return the exit status; negative, the signal that ended it."""
@@ -250,13 +280,19 @@ class WardenServer:
         event = message["event"]
         if event == "started" and not self.started.done():
             self.pid = message["pid"]
+            self.counted = message["counted"]
             self.started.set_result(None)
         elif event == "failed" and not self.started.done():
-            self.started.set_exception(refusal(message["fault"], *self._origin))
+            self.started.set_exception(_refusal(message, *self._origin))
         elif event == "exit" and not self._status.done():
-            self._status.set_result(message["status"])
+            self._status.set_result(self._own_status(message["status"]))
         elif event == "ended":
             self._ended.set()
+
+    def _own_status(self, status: int) -> int:
+        """Return a server's status; of one behind a first process, as that passed it on."""
+        behind = self.confined and status > _SIGNALLED
+        return _SIGNALLED - status if behind else status
 
     def tell_lost(self) -> None:
         """Take that the warden is gone, and this server with it."""
@@ -265,6 +301,14 @@ class WardenServer:
         if not self._status.done():
             self._status.set_result(-signal.SIGKILL)
         self._ended.set()
+
+
+def _refusal(message: Message, program: str, cwd: str) -> ServerUnavailable:
+    """Return the error for a server that did not start: its program's fault, or its sandbox's."""
+    stage, (number, text) = message["stage"], message["fault"]
+    if stage in ("", "exec", "cwd"):
+        return refusal((number, text), program, cwd)
+    return NotConfined(text, stage)
 
 
 def _attachment(pipes: Pipes | None) -> Sequence[tuple[int, int, array.array[int]]]:

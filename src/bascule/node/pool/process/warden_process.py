@@ -20,9 +20,12 @@ import struct
 import sys
 import time  # noqa: TID251 -- this process cannot import bascule.clock
 
+from . import warden_namespace
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from types import ModuleType
     from typing import Any, TypeAlias
 
     Message: TypeAlias = dict[str, Any]
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 MARKER = "BASCULE_SERVER"
 CONTROL = 0  # the socket to the node stands where a server gets its own standard input
 NO_NAMESPACE = 75  # exit status: this machine does not give the namespace asked for
+CGROUPS_LEFT = 76  # exit status: the parent of the namespace is to remove the servers' cgroups
 KILL_TIME = 0.4  # how long one server's tree is hunted before giving up
 QUIET_WALKS = 2  # a walk can miss a process whose parent dies meanwhile; two in a row do not
 LARGEST_FRAME = 16 << 20
@@ -178,11 +182,16 @@ def failure(fault: OSError | ValueError) -> tuple[int, str]:
     )
 
 
-def launch(order: Message, files: Sequence[int]) -> int:
-    """Start a program in a session of its own, with three files and nothing else inherited."""
+def launch(order: Message, files: Sequence[int]) -> tuple[int, list[str]]:
+    """Start a program in a session of its own, with three files and nothing else inherited.
+
+    Return its process, and the folders of its cgroup where it is confined and could have one.
+    """
+    if "confine" in order:
+        return _confinement().start(order, files)
     try:
         os.chdir(order["cwd"])
-        return os.posix_spawn(
+        pid = os.posix_spawn(
             order["program"],
             order["argv"],
             order["env"],
@@ -193,6 +202,14 @@ def launch(order: Message, files: Sequence[int]) -> int:
         )
     finally:
         os.chdir("/")
+    return pid, []
+
+
+def _confinement() -> ModuleType:
+    """Return what confines servers, loaded with the first that is confined."""
+    from .confinement import start  # noqa: PLC0415 -- the warden knows no bascule
+
+    return start
 
 
 # The warden itself.
@@ -201,17 +218,25 @@ def launch(order: Message, files: Sequence[int]) -> int:
 class Server:
     """One server: its process, the mark its descendants carry, and how far its end has come."""
 
-    __slots__ = ("deadline", "ending", "exited", "key", "killing", "mark", "pid", "quiet")
+    __slots__ = (
+        "cgroup", "deadline", "ending", "exited", "key", "killing", "mark", "pid", "quiet",
+    )  # fmt: skip
 
-    def __init__(self, key: int, pid: int, mark: str) -> None:
+    def __init__(self, key: int, pid: int, mark: str, cgroup: list[str]) -> None:
         self.key = key
         self.pid = pid
+        self.cgroup = cgroup
         self.mark = mark
         self.exited = False
         self.ending = False
         self.killing = False
         self.deadline = 0.0
         self.quiet = 0
+
+    def leave_cgroup(self) -> None:
+        """Remove the cgroup of a server that has ended."""
+        if self.cgroup:
+            _confinement().cgroups.remove(self.cgroup)
 
     def members(self, table: Mapping[int, Process], adopted: Iterable[Process]) -> set[int]:
         """Return its living tree: below its own process, and what was left to the warden."""
@@ -247,6 +272,10 @@ class Warden:
             pass  # the node went away in the middle of a word
         if not self._isolated:  # a namespace ends with its first process, which is this one
             extinguish(2.0)
+            for server in self._servers.values():
+                server.leave_cgroup()
+        elif any(server.cgroup for server in self._servers.values()):
+            sys.exit(CGROUPS_LEFT)
 
     def _turn(self) -> bool:
         """Wait for something and deal with it; say whether to go on."""
@@ -302,12 +331,14 @@ class Warden:
         files, self._files = self._files[:3], self._files[3:]
         key: int = order["server"]
         try:
-            pid = launch(order, files)
+            pid, cgroup = launch(order, files)
         except (OSError, ValueError) as fault:
-            self._tell({"event": "failed", "server": key, "fault": failure(fault)})
+            stage = getattr(fault, "stage", "")
+            self._tell({"event": "failed", "server": key, "fault": failure(fault), "stage": stage})
         else:
-            self._servers[key] = Server(key, pid, order["mark"])
-            self._tell({"event": "started", "server": key, "pid": pid}, about=pid)
+            self._servers[key] = Server(key, pid, order["mark"], cgroup)
+            told = {"event": "started", "server": key, "pid": pid, "counted": bool(cgroup)}
+            self._tell(told, about=pid)
         finally:
             for file in files:
                 os.close(file)
@@ -354,6 +385,7 @@ class Warden:
         del self._servers[server.key]
         if not self._servers:
             extinguish(0.2)
+        server.leave_cgroup()
         self._tell({"event": "ended", "server": server.key})
 
     def _adopted(self, table: Mapping[int, Process]) -> list[Process]:
@@ -413,60 +445,26 @@ def extinguish(limit: float) -> None:
             time.sleep(0.001)
 
 
-# What only the kernel can do.
-
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 1, 4, 36
-_CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWPID = 0x20000, 0x10000000, 0x20000000
-_MS_NOSUID_NODEV_NOEXEC, _MS_REC, _MS_SLAVE = 2 | 4 | 8, 1 << 14, 1 << 19
+_PR_SET_DUMPABLE = 4
 
 
-def become_subreaper() -> bool:
-    """Have orphaned descendants come to this process instead of to init."""
-    return ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
-
-
-def isolate(*, user: bool) -> bool:
-    """Become the first process of a PID namespace, with a /proc that shows it.
-
-    The calling process stays behind as its parent and ends with it; only the first process of
-    the namespace returns. When either is killed, the kernel ends everything in the namespace.
-    """
-    libc = ctypes.CDLL(None)
-    ids = os.getuid(), os.getgid()
-    if libc.unshare(_CLONE_NEWPID | _CLONE_NEWNS | (_CLONE_NEWUSER if user else 0)) != 0:
-        return False
-    if user and not _map_to_itself(*ids):
-        return False
-    if child := os.fork():
-        os.close(CONTROL)  # the node must see the end of the child, not of this process
-        os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    own_tree = libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None) == 0
-    return own_tree and libc.mount(b"proc", b"/proc", b"proc", _MS_NOSUID_NODEV_NOEXEC, None) == 0
-
-
-def _map_to_itself(uid: int, gid: int) -> bool:
-    """Keep our own user and group inside a new user namespace; all others become nobody."""
-    lines = ("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")
-    try:
-        for name, line in lines:
-            descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY)
-            os.write(descriptor, line.encode())
-            os.close(descriptor)
-    except OSError:
-        return False
-    return True
-
-
-def _guard(mode: str) -> None:
+def _guard(mode: str, owner: str) -> None:
     """Run as the warden of the node that started this process."""
     os.chdir("/")
     try:
         node = os.pidfd_open(os.getppid())  # a forked copy of the node may hold the socket open
     except OSError:
         node = None
-    prepared = become_subreaper() if mode == "none" else isolate(user=mode == "user")
-    if not prepared:
+
+    def ended(status: int) -> None:
+        if status:  # the warden could not clear away what is left of its servers
+            _confinement().cgroups.remove_all(owner)
+
+    if not (
+        warden_namespace.become_subreaper()
+        if mode == "none"
+        else warden_namespace.isolate(CONTROL, ended, user=mode == "user")
+    ):
         sys.exit(NO_NAMESPACE)
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # it is told what servers are given
     Warden(socket.socket(fileno=CONTROL), node, isolated=mode != "none").run()
@@ -495,4 +493,4 @@ def main() -> None:
     if mode == "watch":
         _watch(owner)
     else:
-        _guard(mode)
+        _guard(mode, owner)

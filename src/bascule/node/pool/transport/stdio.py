@@ -424,7 +424,7 @@ class StdioChannel:
         """See the process end even when a grandchild keeps its pipes open."""
         status = await self._process.wait()
         self._read_the_rest()
-        self._lose(f"the server ended with status {status}")
+        self._lose(self._process.excess or f"the server ended with status {status}")
 
     def _input_broken(self) -> None:
         """The server closed its input: nothing more can be asked, but answers may be waiting."""

@@ -1,0 +1,119 @@
+"""The filter of system calls, as a BPF program.
+
+A list of what is denied: a server is somebody's ordinary program, and what it needs is not known.
+Denied are the calls that lead out of a sandbox or deep into the kernel. The first words check the
+architecture, since numbers mean other calls in the 32-bit ways into the same kernel.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_WORD = struct.Struct("HBBI")  # code, jump if true, jump if false, value
+_LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
+_X32 = 0x40000000
+_NEW_NAMESPACES = 0x7E020080  # every CLONE_NEW*, that of time included
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # typing into the terminal for somebody else
+
+#: AUDIT_ARCH_*
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+#: The numbers of the calls: on x86_64, on aarch64.
+_DENIED = {
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
+    "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
+    "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433),
+    "mount_setattr": (442, 442), "ptrace": (101, 117), "unshare": (272, 97), "setns": (308, 268),
+    "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218), "bpf": (321, 280),
+    "pidfd_getfd": (438, 438), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440), "kcmp": (312, 272), "open_by_handle_at": (304, 265),
+    "userfaultfd": (323, 282), "perf_event_open": (298, 241), "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294), "init_module": (175, 105), "finit_module": (313, 273),
+    "delete_module": (176, 106), "reboot": (169, 142), "swapon": (167, 224),
+    "swapoff": (168, 225), "acct": (163, 89), "settimeofday": (164, 170),
+    "clock_settime": (227, 112), "quotactl": (179, 60), "syslog": (103, 116),
+}  # fmt: skip
+#: What programs do without when it is not there.
+_ABSENT = {
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    "clone3": (435, 435),
+}  # fmt: skip
+_CLONE, _IOCTL, _SOCKET = (56, 220), (16, 29), (41, 198)
+
+
+def program(machine: str, *, network: str, local_sockets: bool, own_network: bool) -> bytes:
+    """Return the filter for a machine.
+
+    ``local_sockets``: whether sockets of AF_UNIX are allowed; pairs always are. ``own_network``:
+    the server has a network namespace of its own, so asking the kernel about it tells nothing.
+    """
+    column = list(_ARCHITECTURES).index(machine)
+    words = [*_check_architecture(machine)]
+    for numbers in _ABSENT.values():
+        words += _deny(numbers[column], errno.ENOSYS)
+    for numbers in _DENIED.values():
+        words += _deny(numbers[column], errno.EPERM)
+    words += _on(_CLONE[column], _argument(0), [(_IF_ANY_BIT, _NEW_NAMESPACES)])
+    words += _on(_IOCTL[column], _argument(1), [(_IF_EQUAL, _TIOCSTI), (_IF_EQUAL, _TIOCLINUX)])
+    words += _sockets(_SOCKET[column], network, local=local_sockets, own_network=own_network)
+    words.append(_word(_RETURN, _ALLOW))
+    return b"".join(words)
+
+
+def _check_architecture(machine: str) -> Iterable[bytes]:
+    yield _word(_LOAD, _ARCHITECTURE_AT)
+    yield _word(_IF_EQUAL, _ARCHITECTURES[machine], 1, 0)
+    yield _fail(errno.ENOSYS)
+    yield _word(_LOAD, _NUMBER_AT)
+    if machine == "x86_64":
+        yield _word(_IF_AT_LEAST, _X32, 0, 1)
+        yield _fail(errno.ENOSYS)
+
+
+def _deny(number: int, answer: int) -> list[bytes]:
+    return [_word(_IF_EQUAL, number, 0, 1), _fail(answer)]
+
+
+def _on(number: int, load: bytes, tests: Sequence[tuple[int, int]]) -> list[bytes]:
+    """Deny one call when a test of an argument holds; the number is loaded again behind it."""
+    body = [load]
+    for code, value in tests:
+        body += [_word(code, value, 0, 1), _fail(errno.EPERM)]
+    body.append(_word(_LOAD, _NUMBER_AT))
+    return [_word(_IF_EQUAL, number, 0, len(body)), *body]
+
+
+def _sockets(number: int, network: str, *, local: bool, own_network: bool) -> list[bytes]:
+    """Deny families of sockets: all but those allowed, or with the whole network only AF_UNIX."""
+    if network == "full":
+        return [] if local else _on(number, _argument(0), [(_IF_EQUAL, socket.AF_UNIX)])
+    allowed = [int(socket.AF_UNIX)] if local else []
+    if own_network:
+        allowed.append(16)  # AF_NETLINK, which lists the interfaces: only the loopback there
+    if network == "egress":
+        allowed += [int(socket.AF_INET), int(socket.AF_INET6)]
+    body = [_argument(0)]
+    for at, family in enumerate(allowed):
+        body.append(_word(_IF_EQUAL, family, len(allowed) - at, 0))
+    body += [_fail(errno.EPERM), _word(_LOAD, _NUMBER_AT)]
+    return [_word(_IF_EQUAL, number, 0, len(body)), *body]
+
+
+def _argument(at: int) -> bytes:
+    """Load the low half of an argument: these machines are little-endian."""
+    return _word(_LOAD, _ARGUMENTS_AT + 8 * at)
+
+
+def _fail(number: int) -> bytes:
+    return _word(_RETURN, _ERRNO | number)
+
+
+def _word(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return _WORD.pack(code, if_true, if_false, value)

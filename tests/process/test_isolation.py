@@ -1,0 +1,56 @@
+"""What a server can do at each level of isolation, tried by a probe: the promises of the page."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.process import isolation_table as table
+
+#: Not kept from a server at ``landlock``: what only a namespace keeps.
+LANDLOCK_LEAVES = {"use shared memory of the machine"}
+#: Kept from a server by limits alone, whoever the node is.
+LIMITS_KEEP = {
+    "start many processes",
+    "use 4 GB of memory",
+    "use files that the node left open",
+    "outlive the server",
+    "gain rights from a set-user-id program",
+    "mount a file system",
+    "open a raw socket",
+    "make a device",
+}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("who", table.users())
+@pytest.mark.requirement("process:sandbox:probe")
+async def test_each_level_stops_what_the_page_says(who: str):
+    results = await table.probe(table.users()[who])
+    for level, found in results.items():
+        if "refused" in found:  # not on this machine: it is said, and nothing ran
+            assert f"{level} does not work here" in found["refused"]
+            continue
+        worked = {words for words, why in found["attempts"].items() if not why}
+        assert len(found["attempts"]) >= 40
+        if level in ("namespaces", "bwrap"):
+            assert worked == set()
+        elif level == "landlock":
+            assert worked <= LANDLOCK_LEAVES
+        elif level == "limits":
+            assert not worked & LIMITS_KEEP
+        else:
+            assert "read the node's key" in worked  # the probe does try
+    if table.kernel() in table.written():
+        assert table.promises(table.render(who, results)) == table.promises(table.written_of(who))
+
+
+@pytest.mark.parametrize("who", table.users())
+@pytest.mark.parametrize("level", ["limits", "landlock", "namespaces", "bwrap"])
+@pytest.mark.requirement("process:sandbox:home-size")
+async def test_a_server_that_fills_its_home_is_ended_and_told_why(who: str, level: str):
+    found = await table.run(level, table.users()[who], "fill")
+    if "refused" in found:
+        assert f"{level} does not work here" in found["refused"]
+        return
+    assert "its HOME and TMPDIR are larger than sandbox.home_mb = 32" in found["excess"]
+    assert found["status"] != 0
