@@ -33,12 +33,12 @@ _SUFFIXES = (".exe", ".cmd", ".bat", ".ps1")
 
 def fetches(stdio: Stdio) -> bool:
     """Say whether a command is a launcher, which may have to fetch what it starts."""
-    return _place([stdio.command, *stdio.args]) is not None
+    return launcher_place([stdio.command, *stdio.args]) is not None
 
 
 def comes_with(command: str) -> str | None:
     """Return what to install for a command that is not there, where that is known."""
-    return _COMES_WITH.get(_name(command))
+    return _COMES_WITH.get(program_name(command))
 
 
 def from_cache(argv: Sequence[str]) -> tuple[str, ...] | None:
@@ -46,20 +46,20 @@ def from_cache(argv: Sequence[str]) -> tuple[str, ...] | None:
 
     The flag stands before all of the launcher's own words; what it starts does not see it.
     """
-    place = _place(argv)
-    if place is None or _name(argv[place]) not in _OFFLINE:
+    place = launcher_place(argv)
+    if place is None or program_name(argv[place]) not in _OFFLINE:
         return None
     return (*argv[: place + 1], "--offline", *argv[place + 1 :])
 
 
-def _place(words: Sequence[str]) -> int | None:
+def launcher_place(words: Sequence[str]) -> int | None:
     """Return where in a command line a launcher stands, behind what it may be wrapped in."""
     at = 0
-    while at < len(words) and _name(words[at]) in _WRAPPERS:
+    while at < len(words) and program_name(words[at]) in _WRAPPERS:
         at += 1
         while at < len(words) and (words[at].startswith(("-", "/c", "/C")) or "=" in words[at]):
             at += 1
-    names = [_name(word) for word in words[at : at + 3]]
+    names = [program_name(word) for word in words[at : at + 3]]
     if names and names[0] in _LAUNCHERS:
         return at
     as_module = len(names) == 3 and names[0].startswith("python") and names[1] == "-m"
@@ -77,7 +77,7 @@ def start_timeout(record: ServerRecord) -> float:
     return limit / 1000
 
 
-def _name(command: str) -> str:
+def program_name(command: str) -> str:
     """Return the bare name of a program."""
     name = command.replace("\\", "/").rpartition("/")[2].lower()
     for suffix in _SUFFIXES:
