@@ -167,6 +167,7 @@ async def test_every_token_may_ask_whose_it_is(door: Door, role: Role):
             "person": None,
             "acts_for_users": False,
             "serves": [],
+            "node_url": None,
         },
     )
 

@@ -67,6 +67,7 @@ async def tried(served: Plane, path: str, body: Json | None = None) -> Json:
     return answer
 
 
+@pytest.mark.requirement("registry:grpc:node")
 @pytest.mark.requirement("registry:grpc:work")
 @pytest.mark.requirement("admin:servers:far-node")
 async def test_a_control_plane_alone_has_its_node_try_servers(tmp_path: Path):

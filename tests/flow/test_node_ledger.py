@@ -34,6 +34,7 @@ async def verifies(data: Path) -> int:
     return found["rows"]
 
 
+@pytest.mark.requirement("registry:grpc:node")
 @pytest.mark.requirement("registry:grpc:ledger")
 @pytest.mark.requirement("audit:ledger:sent")
 async def test_calls_of_a_node_reach_the_control_plane_also_those_made_while_it_was_away(

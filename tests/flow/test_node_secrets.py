@@ -93,6 +93,7 @@ async def site(folder: Path) -> AsyncGenerator[Site, None]:
         yield Site(served, up, client)
 
 
+@pytest.mark.requirement("registry:grpc:node")
 @pytest.mark.requirement("registry:grpc:secrets")
 @pytest.mark.requirement("registry:grpc:secrets-told")
 async def test_a_new_value_is_used_without_a_failed_call_and_an_unbound_one_no_more(

@@ -233,3 +233,19 @@ async def test_fetched_servers_come_up_beside_one_that_hangs_and_again_without_t
         tools = await session.tools()
         assert tools.warnings == ()
         assert {tool.server_id for tool in tools} == set(ids)
+
+
+@pytest.mark.requirement("process:fetch-runs-nothing")
+@pytest.mark.timeout(240)
+async def test_confined_servers_are_fetched_first_and_run_without_any_network(tmp_path: Path):
+    closed = Sandbox(level="best", required=True, network="none", write=(str(tmp_path),))
+    records = [replace(one, sandbox=closed) for one in fetched(tmp_path, copies=1)]
+    async with (
+        Bridge.open(records, homes=tmp_path / "homes") as bridge,
+        bridge.session(server_ids=[one.server_id for one in records]) as session,
+    ):
+        await all_called(session, records, tmp_path)
+        assert (await session.tools()).warnings == ()
+        levels = {status.sandbox.in_force for status in bridge.statuses() if status.sandbox}
+        assert levels <= {"namespaces", "bwrap", "landlock"}
+        assert levels

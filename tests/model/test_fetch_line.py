@@ -25,6 +25,7 @@ INTO = "/tmp/x"
             "--editable ./e git+https://h/r",
         ),
         ("uvx -q a", "uv", "-q a"),
+        ("uvx --extra-index" + "-url https://h a", "uv", "--extra-index" + "-url https://h a"),
         ("uv tool run a", "uv", "a"),
         ("env A=1 uvx a", "env A=1 uv", "a"),
     ],

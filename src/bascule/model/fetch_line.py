@@ -32,8 +32,6 @@ _UVX_VALUED = frozenset(
         "--index",
         "--default-index",
         "-i",
-        "--index-url",
-        "--extra-index-url",
         "-f",
         "--find-links",
         "--index-strategy",
@@ -194,7 +192,8 @@ def _parted(
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] != "--":
         name, equals, value = words[at].partition("=")
-        if not equals and name in valued and at + 1 < len(words):
+        takes = name in valued or name.endswith("-url")
+        if takes and not equals and at + 1 < len(words):
             at += 1
             value, equals = words[at], "="
         options.append((name, value if equals else None))

@@ -244,6 +244,7 @@ async def test_a_node_is_no_longer_silent_once_it_follows(counter: RpcCounter):
     assert standing.states() == {"ok": 1}
 
 
+@pytest.mark.requirement("registry:grpc:node")
 @pytest.mark.requirement("registry:grpc:report")
 async def test_a_node_reports_under_the_name_of_its_token(counter: RpcCounter):
     await written(counter, "fs")

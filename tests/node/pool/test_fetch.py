@@ -18,7 +18,7 @@ import pytest
 from bascule.errors import ServerUnavailable
 from bascule.model.fetch_line import fetch_line
 from bascule.model.launcher import from_cache
-from bascule.node.pool.fetch import TARGET, Package, fetch
+from bascule.node.pool.fetch import Package, fetch, target_of
 from bascule.node.pool.process.spawn import Launch, Spawner
 from bascule.node.pool.process.warden import default_spawner
 from tests.flow.test_real_servers import launcher
@@ -94,19 +94,20 @@ def python_sdist(folder: Path) -> Path:
 
 
 def server(tmp_path: Path, *argv: str) -> Launch:
-    home = tmp_path / "home"
-    home.mkdir(exist_ok=True)
-    return Launch(argv, {**base(), "HOME": str(home), "UV_NO_PROGRESS": "1"})
+    own = {"HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "tmp")}
+    for folder in own.values():
+        Path(folder).mkdir()
+    return Launch(argv, {**base(), **own, "UV_NO_PROGRESS": "1"})
 
 
 def base() -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
 
 
-async def fetched(spawner: Spawner, launch: Launch, folder: Path) -> tuple[Package, ...]:
-    line = fetch_line(launch.argv, str(folder / TARGET))
+async def fetched(spawner: Spawner, launch: Launch) -> tuple[Package, ...]:
+    line = fetch_line(launch.argv, target_of(launch))
     assert line is not None
-    return await fetch(spawner, line, launch, base(), folder, SECONDS)
+    return await fetch(spawner, line, launch, base(), SECONDS)
 
 
 def started(launch: Launch) -> None:
@@ -122,7 +123,7 @@ async def test_an_npm_package_runs_no_script_when_it_is_fetched_and_starts_offli
 ):
     package = node_package(tmp_path)
     launch = server(tmp_path, launcher("npx"), "-y", "-p", str(package), "probe")
-    [found] = await fetched(spawner, launch, tmp_path / "fetch")
+    [found] = await fetched(spawner, launch)
     assert (found.name, found.version, found.digest[:7]) == ("probe", "1.2.3", "sha512-")
     assert not (tmp_path / "installed").exists()
     assert not (tmp_path / "started").exists()
@@ -136,7 +137,7 @@ async def test_a_wheel_runs_nothing_when_it_is_fetched_and_starts_offline(
 ):
     wheel = python_wheel(tmp_path)
     launch = server(tmp_path, launcher("uvx"), "--from", str(wheel), "probe")
-    [found] = await fetched(spawner, launch, tmp_path / "fetch")
+    [found] = await fetched(spawner, launch)
     assert (found.name, found.version, found.digest[:7]) == ("probe", "1.2.3", "sha256-")
     assert not (tmp_path / "installed").exists()
     assert not (tmp_path / "started").exists()
@@ -150,7 +151,7 @@ async def test_what_would_have_to_be_built_is_refused_and_the_field_is_named(
 ):
     launch = server(tmp_path, launcher("uvx"), "--from", str(python_sdist(tmp_path)), "probe")
     with pytest.raises(ServerUnavailable, match=r"build = true in \[sandbox\]"):
-        await fetched(spawner, launch, tmp_path / "fetch")
+        await fetched(spawner, launch)
     assert not (tmp_path / "installed").exists()
 
 
@@ -159,7 +160,7 @@ async def test_what_a_server_wrote_into_its_home_configures_no_fetch(
 ):
     launch = server(tmp_path, launcher("npx"), "-y", "-p", str(node_package(tmp_path)), "probe")
     (tmp_path / "home" / ".npmrc").write_text("ignore-scripts=false\ncache=/nowhere\n", "utf-8")
-    await fetched(spawner, launch, tmp_path / "fetch")
+    await fetched(spawner, launch)
     assert not (tmp_path / "installed").exists()
     assert (tmp_path / "home" / ".npm").is_dir()
 
@@ -169,7 +170,7 @@ async def test_a_fetch_that_takes_too_long_is_ended_and_named(spawner: Spawner, 
         (tmp_path / name).write_text("#!/bin/sh\nsleep 600\n", "utf-8")
         (tmp_path / name).chmod(0o755)
     launch = server(tmp_path, str(tmp_path / "uvx"), "probe")
-    line = fetch_line(launch.argv, str(tmp_path / "target"))
+    line = fetch_line(launch.argv, target_of(launch))
     assert line is not None
     with pytest.raises(ServerUnavailable, match="start_timeout_ms"):
-        await fetch(spawner, line, launch, base(), tmp_path / "fetch", 0.2)
+        await fetch(spawner, line, launch, base(), 0.2)

@@ -48,8 +48,8 @@ class WorkingPeer(FakePeer):
         self._worked += 0.1 if self.works else 0.0
         return self._worked
 
-    async def open(self, _record: ServerRecord, events: Events) -> Channel:
-        await super().open(_record, events)
+    async def open(self, record: ServerRecord, events: Events) -> Channel:
+        await super().open(record, events)
         self.channels[-1] = Worker(self, events)
         return self.channels[-1]
 

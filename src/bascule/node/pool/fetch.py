@@ -7,6 +7,7 @@ it brings lies in the caches that the server's own launcher looks into, one copy
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hashlib
 import logging
 import os
@@ -15,15 +16,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from msgspec import MsgspecError, Struct, json
+from msgspec.structs import replace
 
 from bascule.errors import ServerUnavailable
 from bascule.model.fetch_line import FetchLine
+from bascule.node.pool.process.plan import Confinement
 from bascule.node.pool.process.spawn import Launch, ServerProcess, Spawner
+from bascule.node.trees import remove_tree
 
 logger = logging.getLogger(__name__)
 
-#: Where in its folder a fetch unpacks what only it needs.
-TARGET = "target"
+_TARGET = "fetched"
 #: What a launcher says is for a message: the end of it is enough.
 _SAID_BYTES = 64 * 1024
 _SHOWN = 600
@@ -54,20 +57,15 @@ class _Lock(Struct):
 
 
 async def fetch(
-    spawner: Spawner,
-    line: FetchLine,
-    server: Launch,
-    base: Mapping[str, str],
-    folder: Path,
-    seconds: float,
+    spawner: Spawner, line: FetchLine, server: Launch, base: Mapping[str, str], seconds: float
 ) -> tuple[Package, ...]:
     """Fetch what a server is made of; raise ServerUnavailable with what the launcher said.
 
-    ``server`` is what will be started, ``base`` the environment of every process of the node's
-    servers, ``folder`` one that is nobody's yet.
+    ``server`` is what will be started, ``base`` the environment that every server of the node has.
+    The fetch is confined as the server is, but for the network, and is granted none of its files.
     """
-    env = _environment(line, server, base, folder)
-    process = await spawner.spawn(Launch(line.argv, env, server.cwd))
+    env = _environment(line, server, base)
+    process = await spawner.spawn(Launch(line.argv, env, None, _confinement(server)))
     try:
         async with asyncio.timeout(seconds):
             complaint, code = await _finished(process)
@@ -78,22 +76,30 @@ async def fetch(
         await process.end()
     if code != 0:
         raise ServerUnavailable(_failure(line, complaint))
-    found = await asyncio.to_thread(_packages, line, server, folder)
+    found = await asyncio.to_thread(_packages, line, server)
     logger.info("fetched with %s: %s", line.kind, ", ".join(f"{p.name} {p.version}" for p in found))
     return found
 
 
-def _environment(
-    line: FetchLine, server: Launch, base: Mapping[str, str], folder: Path
-) -> dict[str, str]:
-    """Return the environment of a fetch: its own HOME, and the caches of the server's."""
+def target_of(server: Launch) -> str:
+    """Return where a fetch unpacks what nobody needs afterwards."""
+    return str(Path(server.env["TMPDIR"]) / _TARGET)
+
+
+def _confinement(server: Launch) -> Confinement | None:
+    before = server.confinement
+    if before is None:
+        return None
+    sandbox = replace(before.sandbox, network="full", hosts=(), read=(), write=())
+    return dataclasses.replace(before, sandbox=sandbox, egress=None)
+
+
+def _environment(line: FetchLine, server: Launch, base: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a fetch: another HOME, and the caches of the server's."""
     given = {name: value for name, value in server.env.items() if name.startswith(_LAUNCHERS_OWN)}
     name, below = _CACHES[line.kind]
-    own = {"HOME": folder / "home", "TMPDIR": folder / "tmp"}
-    for place in own.values():
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
     cache = {name: str(Path(server.env["HOME"]) / below)}
-    return {**base, **cache, **given, **{key: str(place) for key, place in own.items()}}
+    return {**base, **cache, **given, "HOME": server.env["TMPDIR"], "TMPDIR": server.env["TMPDIR"]}
 
 
 async def _finished(process: ServerProcess) -> tuple[str, int]:
@@ -131,13 +137,16 @@ def _failure(line: FetchLine, complaint: str) -> str:
 # --- what came
 
 
-def _packages(line: FetchLine, server: Launch, folder: Path) -> tuple[Package, ...]:
-    """Return what was fetched."""
-    if line.kind == "uvx":
-        found = _wheels(folder / TARGET)
-    else:
+def _packages(line: FetchLine, server: Launch) -> tuple[Package, ...]:
+    """Return what was fetched, and remove what only the fetch needed."""
+    if line.kind == "npx":
         found = _modules(Path(server.env["HOME"]) / _CACHES["npx"][1] / "_npx")
-    return tuple(sorted(set(found)))
+        return tuple(sorted(set(found)))
+    target = Path(target_of(server))
+    try:
+        return tuple(sorted(set(_wheels(target))))
+    finally:
+        remove_tree(target)
 
 
 def _wheels(target: Path) -> Iterator[Package]:

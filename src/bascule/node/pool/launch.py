@@ -144,6 +144,11 @@ def _outward(reading: Reading, given: Mapping[str, str]) -> dict[str, str]:
     return passed
 
 
+def base_environment(reading: Reading, folder: Path) -> dict[str, str]:
+    """Return the environment of a server whose record gives it nothing."""
+    return _environment({}, reading, folder)
+
+
 def _environment(given: Mapping[str, str], reading: Reading, folder: Path) -> dict[str, str]:
     """Return the whole environment: PATH, a private HOME and TMPDIR, a locale, the record's own."""
     env = {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp"), "LANG": LOCALE}

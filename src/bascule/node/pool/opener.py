@@ -15,12 +15,14 @@ from pathlib import Path
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable
-from bascule.model.launcher import from_cache
-from bascule.model.sandbox import BEST_FIRST, Level
+from bascule.model.fetch_line import fetch_line
+from bascule.model.launcher import from_cache, start_timeout
+from bascule.model.sandbox import BEST_FIRST, CLOSES_NETWORK, Level, at_least
 from bascule.model.secret_use import server_use
 from bascule.model.server import ServerRecord
 from bascule.node.homes import Home, Homes, KeptHome
-from bascule.node.pool.launch import PrivateHomes, resolve_launch
+from bascule.node.pool.fetch import fetch, target_of
+from bascule.node.pool.launch import PrivateHomes, Resolved, base_environment, resolve_launch
 from bascule.node.pool.process.spawn import (
     GRACE,
     Launch,
@@ -156,7 +158,10 @@ class Opener:
             kept = resolved.kept
             self._remember(resolved.known_values, resolved.reference_values)
             launch, noted = _cached(resolved.launch, kept)
+            cached = launch is not resolved.launch
             events.on_step("start")
+            if not cached:
+                launch = await self._fetched(record, resolved, reading)
             proxy = await self._way_out(record, launch)
             process = await self._spawner.spawn(launch)
             events.on_step("handshake")
@@ -172,8 +177,27 @@ class Opener:
             _leave(kept)
             await homes.remove(home)
 
-        cached = launch is not resolved.launch
         return _ProcessChannel(_Counted(process, clear_away), events, noted, cached=cached)
+
+    async def _fetched(self, record: ServerRecord, resolved: Resolved, reading: Reading) -> Launch:
+        """Fetch what a confined server is made of; return how to start it from that.
+
+        Where nothing can be fetched now, what came before is enough.
+        """
+        launch, sandbox = resolved.launch, record.sandbox
+        if sandbox is None or not at_least(sandbox.level, CLOSES_NETWORK):
+            return launch
+        offline = from_cache(launch.argv)
+        line = fetch_line(launch.argv, target_of(launch), build=sandbox.build)
+        if offline is None or line is None:
+            return launch
+        base = base_environment(reading, resolved.folder)
+        try:
+            await fetch(self._spawner, line, launch, base, start_timeout(record))
+        except ServerUnavailable:
+            if resolved.kept is None or not resolved.kept.postpone():
+                raise
+        return replace(launch, argv=offline)
 
     async def _way_out(self, record: ServerRecord, launch: Launch) -> ForwardProxy | None:
         """Return what lets a server reach the hosts of its record, where it reaches no others."""
