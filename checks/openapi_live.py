@@ -21,7 +21,9 @@ LIVE_ROUTES = {
         answers={200: NodeDetail}, refusals=(*READ, "not_found")
     ),
     ("PUT", f"{NODES}/{{name}}/assignment"): Exchange(
-        answers={200: NodeDetail}, refusals=(*WRITE, "invalid_record", *DOWN), body=NewAssignment
+        answers={200: NodeDetail},
+        refusals=(*WRITE, "invalid_record", "wrong_state", *DOWN),
+        body=NewAssignment,
     ),
     ("POST", NODE_REPORT): Exchange(
         answers={200: NodeHeard},

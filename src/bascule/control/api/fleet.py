@@ -86,7 +86,7 @@ class Fleet:
             raise InvalidRecord([f"name: expected up to {MAX_NAME} characters"])
         if name in self._service.standing.own:
             words = f"name: {name!r} is the control plane's own node, which serves everything"
-            raise InvalidRecord([words])
+            raise Refused("wrong_state", words, details={"field": "name"})
 
     def _shown(self, name: str, report: NodeReport | None) -> NodeShown:
         standing, assigned = self._service.standing, self._service.assignments.of(name)
