@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bascule.clock import seconds_of
 from bascule.node.sync.last_known_good import FILE_NAME
 from tests.flow.node_process import (
     LINE,
@@ -183,6 +184,9 @@ async def test_calls_go_on_while_the_control_plane_is_away(tmp_path: Path):
         await served.up.process.wait()
         away = await until_state(up, "degraded")
         assert "the registry cannot be reached" in str(away.reason)
+        assert away.confirmed_at is not None
+        assert away.trusted_until is not None
+        assert seconds_of(away.trusted_until) - seconds_of(away.confirmed_at) == 24 * 3600
         assert await lists_notes(up, client)
         _, health = await up.ask("GET", "/healthz")
         assert (health["status"], [*health["reasons"]]) == ("degraded", ["not_following"])

@@ -38,6 +38,7 @@ def standing_of(
         state=follower.state,
         reason=None if reason is None else str(reason),
         confirmed_at=rfc3339(follower.confirmed_at),
+        trusted_until=rfc3339(follower.trusted_until),
         assigned=_assigned(source.welcome, follower.snapshot),
         servers=tuple(map(words_of, bridge.statuses())),
     )

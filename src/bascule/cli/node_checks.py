@@ -129,7 +129,7 @@ def _refused(error: BasculeError) -> Finding:
 
 def _clock(welcome: Welcome, clock: Clock) -> Finding:
     """Compare the time here with that at the control plane."""
-    told = Checker("control plane's clock")
+    told = Checker("clock there")
     if not welcome.now:
         return told.warning("it does not say what time it is", "bring it to this version")
     apart = abs(clock.now() - welcome.now)

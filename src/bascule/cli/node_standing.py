@@ -102,6 +102,7 @@ def _state(found: NodeStanding) -> list[str]:
     return [
         f"revision {found.revision} of store {found.store_id}",
         f"{found.state}, confirmed at {found.confirmed_at}",
+        f"trusted until {found.trusted_until or 'told otherwise'}, if nothing more is heard",
         f"assigned: {found.assigned}",
         *([] if found.reason is None else [f"reason: {found.reason}"]),
     ]

@@ -150,6 +150,12 @@ class Follower:
         fresh = age <= self._settings.ttl_seconds
         return "ok" if fresh and self.problem is None else "degraded"
 
+    @property
+    def trusted_until(self) -> float | None:
+        """Until when what is known may decide, if nothing more is heard; None is for ever."""
+        most = self._settings.max_stale
+        return None if most is None else self.confirmed_at + most
+
     def distrust(self) -> Distrust | None:
         """Say why nothing may be decided by the snapshot any more, if so.
 

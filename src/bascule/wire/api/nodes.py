@@ -82,8 +82,8 @@ class NodeStanding(Struct, frozen=True, kw_only=True):
     """How a node stands to its control plane, as its owner is told.
 
     A ``degraded`` node serves what it knows, a ``stale`` or ``refused`` one nothing.
-    ``confirmed_at`` is when the control plane last said that this is right, ``assigned`` what the
-    node serves.
+    ``confirmed_at`` is when the control plane last said that this is right, ``trusted_until`` how
+    long that counts if nothing more is heard (None: for ever), ``assigned`` what the node serves.
     """
 
     node: str
@@ -95,5 +95,6 @@ class NodeStanding(Struct, frozen=True, kw_only=True):
     confirmed_at: str | None
     assigned: str
     servers: tuple[ServerWords, ...]
+    trusted_until: str | None = None
     #: Where several processes serve as the node: how each of them stands.
     workers: tuple[WorkerStanding, ...] = ()
