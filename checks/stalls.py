@@ -2,7 +2,7 @@
 
 ``pytest-timeout`` raises in the test, which a wait outside of Python never sees. So a watch in C
 shows all stacks and ends the process, a while after the timeout. Other processes go on, and
-pytest-xdist names the test as failed. The end of a process is watched in the same way.
+pytest-xdist names the test as failed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import pytest
 
 #: How much later than a test's own timeout its process ends.
 GRACE_SECONDS = 60.0
-#: How long a process may take to end after its last test.
-ENDING_SECONDS = 120.0
 
 
 class StallWatch:
@@ -36,10 +34,10 @@ class StallWatch:
         finally:
             faulthandler.cancel_dump_traceback_later()
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self) -> None:
-        """Watch what is left; nobody cancels it."""
-        self._end_after(ENDING_SECONDS)
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> None:
+        """Watch the fixtures of a test that failed too: pytest lets go of the watch then."""
+        self._end_after(timeout_of(item) + GRACE_SECONDS)
 
     def _end_after(self, seconds: float) -> None:
         faulthandler.dump_traceback_later(seconds, exit=True, file=self._stderr)

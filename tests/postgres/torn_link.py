@@ -102,7 +102,9 @@ async def torn_link(dsn: str, folder: Path) -> AsyncGenerator[TornLink, None]:
     link = TornLink(dsn, folder)
 
     def began(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        link.talks.add(asyncio.get_running_loop().create_task(link.talk(reader, writer)))
+        talk = asyncio.get_running_loop().create_task(link.talk(reader, writer))
+        talk.add_done_callback(lambda _: writer.close())  # also of one that was cut before it began
+        link.talks.add(talk)
 
     server = await asyncio.start_unix_server(began, folder / ".s.PGSQL.5432")
     try:

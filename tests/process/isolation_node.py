@@ -65,7 +65,7 @@ class Around:
     def seen_from_inside(self) -> dict[str, Any]:
         """Return what the probe is told."""
         at = {name: str(self.folder / path) for name, path in _PATHS.items()}
-        address = Path(f"/proc/{self.victim.pid}/maps").read_text().split("-")[0]
+        address = Path(f"/proc/{self.victim.pid}/maps").read_text(encoding="utf-8").split("-")[0]
         limits = {"processes": PROCESSES + 16, "memory_mb": MEMORY_MB + 64}
         return {
             **at, **limits, "word": self.word, "victim": self.victim.pid, "shared": self.shared,

@@ -136,8 +136,8 @@ async def test_a_server_reads_and_writes_what_it_was_granted_and_nothing_else(
     """
     output, _, _ = await said(warden, place.script(level, script))
     assert output.split() == ["readable", "new", "own", str(place.home)]
-    assert (place.writable / "new").read_text() == "new\n"
-    assert (place.home / "own").read_text() == "own\n"
+    assert (place.writable / "new").read_text(encoding="utf-8") == "new\n"
+    assert (place.home / "own").read_text(encoding="utf-8") == "own\n"
     assert not (place.folder / "new").exists()  # in a /var/tmp of its own it may write
 
 
@@ -147,9 +147,9 @@ async def test_what_no_server_sees_stays_hidden_in_a_folder_that_is_granted(
 ):
     await needs(warden, level)
     (place.readable / "deep" / "data").mkdir(parents=True)
-    (place.readable / "deep" / "data" / "key").write_text("key")
-    (place.readable / "deep" / "token").write_text("token")
-    (place.readable / "deep" / "plain").write_text("plain")
+    (place.readable / "deep" / "data" / "key").write_text("key", encoding="utf-8")
+    (place.readable / "deep" / "token").write_text("token", encoding="utf-8")
+    (place.readable / "deep" / "plain").write_text("plain", encoding="utf-8")
     never = (place.readable / "deep" / "data", place.readable / "deep" / "token")
     script = f"cd {place.readable}/deep; cat plain; cat data/key; cat token; true"
     output, _, _ = await said(warden, place.script(level, script, never=never))
@@ -275,7 +275,7 @@ async def test_the_best_that_works_is_in_force(warden: Warden, place: Place):
 
 def left_over(word: str, place: Place) -> dict[str, Any]:
     """Return what a confined server may leave behind."""
-    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     return {
         "processes": traces(word),
         "mounts": len(mounts),

@@ -63,7 +63,13 @@ class Pool(Protocol):
 
     async def acquire(self) -> Connection: ...
 
-    async def release(self, connection: Connection, /) -> None: ...
+    async def release(
+        self,
+        connection: Connection,
+        /,
+        *,
+        timeout: float,  # noqa: ASYNC109 - the driver's own name
+    ) -> None: ...
 
     def get_size(self) -> int: ...
 

@@ -200,7 +200,8 @@ class Postgres:
             yield connection
         finally:
             with suppress(*FAULTS):
-                await pool.release(connection)
+                # It is asked to forget what it was told: one that does not answer is cut.
+                await pool.release(connection, timeout=_NOTICE_SECONDS)
 
     async def _acquire(self, pool: Pool, seconds: float) -> Connection:
         try:
