@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Self
+
+#: How long a task has to end before it is cancelled once more.
+_AGAIN_SECONDS = 5.0
 
 
 class Lifetime(ABC):
@@ -40,6 +43,21 @@ class BlockingLifetime(ABC):
         self.close()
 
 
+async def cancelled(tasks: Iterable[asyncio.Task[None]], again: float = _AGAIN_SECONDS) -> None:
+    """Cancel tasks, and wait until they have ended; what they raise is nobody's any more.
+
+    A cancellation may be lost, in a driver or where a wait ends at that moment: it is said again.
+    """
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        done, left = await asyncio.wait(left, timeout=again)
+        for task in done:
+            if not task.cancelled():
+                task.exception()
+
+
 class Tasks:
     """Work that its owner started and does not wait for; it ends with the owner."""
 
@@ -54,10 +72,7 @@ class Tasks:
 
     async def end(self) -> None:
         """Cancel all of it, and wait until it has ended."""
-        running = list(self._running)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await cancelled(self._running)
 
 
 def observed(task: asyncio.Task[object]) -> None:

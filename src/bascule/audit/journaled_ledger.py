@@ -46,6 +46,7 @@ from bascule.db.errors import StoreUnavailable
 from bascule.db.private_files import KeyUnusable
 from bascule.db.statements import Statements, Transactions
 from bascule.errors import BudgetExceeded
+from bascule.lifetime import cancelled
 
 logger = logging.getLogger("bascule.ledger")
 
@@ -152,8 +153,7 @@ class JournaledLedger(FileQueue):
         following, self._following = self._following, None
         try:
             if following is not None:
-                following.cancel()
-                await asyncio.wait({following})
+                await cancelled([following])
                 await self.database.heal()
                 await self._take_in()
                 await self._sign()

@@ -37,6 +37,7 @@ from bascule.db.postgres import Postgres
 from bascule.db.postgres_listener import Listener
 from bascule.db.postgres_transactions import PostgresTransactions
 from bascule.db.statements import Statements
+from bascule.lifetime import cancelled
 
 #: How often the database is asked what others wrote, whether or not the bell rang.
 POLL_SECONDS = 2.0
@@ -99,10 +100,7 @@ class PostgresLedger(JournaledLedger):
 
     async def close(self) -> None:
         """Write and take in everything, sign it, and let go."""
-        for task in self._hearing:
-            task.cancel()
-        if self._hearing:
-            await asyncio.wait(self._hearing)
+        await cancelled(self._hearing)
         await super().close()
 
     async def _let_go(self) -> None:
