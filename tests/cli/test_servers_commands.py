@@ -350,8 +350,8 @@ def test_a_rescan_is_tried_and_then_done(tmp_path: Path):
         tried = up("rescan", "--dry-run")
         assert (tried.code, tried.out.splitlines()[0]) == (0, "+ server again")
         assert (up.revision, ids(up.json("servers", "list"))) == (before, set())
-        done = up.json("rescan")
-        assert (done["changed"], done["revision"]) == (True, before + 1)
+        done = up.json("rescan")  # on a busy machine, the look of every 30 s may come first
+        assert done["revision"] == before + 1
         assert ids(up.json("servers", "list")) == {"again"}
         assert up("rescan").out == "no change\n"
         (folder / "broken.toml").write_text("server_id = 3", encoding="utf-8")
