@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable
-from typing import Self
+from typing import Self, TypeVar
+
+T = TypeVar("T")
 
 #: How long a task has to end before it is cancelled once more.
 _AGAIN_SECONDS = 5.0
@@ -73,6 +75,20 @@ class Tasks:
     async def end(self) -> None:
         """Cancel all of it, and wait until it has ended."""
         await cancelled(self._running)
+
+
+class Finishing:
+    """Work that is done to its end, also when whoever waits for it has gone."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[object]] = set()
+
+    async def done(self, work: Coroutine[object, None, T]) -> T:
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        task.add_done_callback(observed)
+        return await asyncio.shield(task)
 
 
 def observed(task: asyncio.Task[object]) -> None:

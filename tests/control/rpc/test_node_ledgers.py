@@ -17,7 +17,7 @@ import pytest
 from bascule.audit.anchors import parsed
 from bascule.audit.chain import GENESIS, Row, link
 from bascule.audit.checkpoints import last_line
-from bascule.audit.events import LedgerCut
+from bascule.audit.events import Act, LedgerCut, NodeLedger
 from bascule.audit.findings import Verification
 from bascule.audit.journaled_ledger import JournaledLedger
 from bascule.audit.ledger_file import tip
@@ -29,6 +29,7 @@ from bascule.client.ledger import RpcLedger
 from bascule.client.rpc import RpcAccess, RpcSource
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.rpc.ledgers import LedgerRpc
+from bascule.lifetime import cancelled
 from bascule.model.role import Role
 from bascule.node.ledger_sender import LedgerSender, SenderSettings
 from bascule.wire.api.audit import AuditEntry, AuditFilters
@@ -174,6 +175,35 @@ async def test_the_rows_of_a_node_are_listed_and_verified_beside_the_own(site: S
     await site.send()
     assert (await site.verified()).rows == 6 + 3
     assert [one.event["request_id"] for one in await site.rows("node")] == ["r1", "r2", "r3"]
+
+
+async def test_what_is_noted_of_rows_is_not_lost_with_the_connection_that_brought_them(
+    tmp_path: Path,
+):
+    begun, go, acts = asyncio.Event(), asyncio.Event(), list[Act]()
+
+    async def note(act: Act) -> None:
+        begun.set()
+        await go.wait()
+        acts.append(act)
+
+    async with ledgers_of("sqlite") as ledgers:
+        plane = await ledgers.open(tmp_path)
+        try:
+            async with open_counter(ledgers=LedgerRpc(plane, SYSTEM_CLOCK, note)) as counter:
+                sent = fields(chain(EVENT))
+                sending = asyncio.create_task(counter.ask("Append", "node", **sent))
+                await begun.wait()
+                await cancelled([sending])
+                # An answer to what comes after: by then the port has heard of the hang-up.
+                assert (await counter.ask("Append", "node", **sent)).number == 1
+                go.set()
+                await until(lambda: len(acts) == 1)
+        finally:
+            await plane.close()
+    [began] = acts
+    assert isinstance(began, NodeLedger)
+    assert (began.by, began.action) == ("node", "began")
 
 
 @pytest.mark.requirement("registry:grpc:ledger-once")

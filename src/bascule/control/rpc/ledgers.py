@@ -19,6 +19,7 @@ from bascule.audit.received import NotTaken, SentRows, Taken, receive, refuse_ma
 from bascule.auth.tokens import Note
 from bascule.clock import Clock
 from bascule.control.rpc.calls import Call, Unary
+from bascule.lifetime import Finishing
 from bascule.wire.pb import node_pb2 as pb
 
 logger = logging.getLogger("bascule.nodes")
@@ -35,6 +36,7 @@ class LedgerRpc:
         self._ledger = ledger
         self._note = note
         self._clock = clock
+        self._taking = Finishing()
         self._refused: OrderedDict[tuple[str, str, int], None] = OrderedDict()
 
     def methods(self) -> tuple[Unary[pb.AppendRequest]]:
@@ -46,7 +48,9 @@ class LedgerRpc:
             raise Refused("not_found", "the ledger is off: ledger.enabled is false")
         sent = _sent(request, call.node)
         refuse_malformed(sent)
-        reached = (await self._received(self._ledger, sent)).reached
+        # To the end: what is noted of the rows must not be lost with the node's connection.
+        taken = await self._taking.done(self._received(self._ledger, sent))
+        reached = taken.reached
         return pb.AppendResponse(
             number=reached.number, hash=reached.hash, anchored=reached.anchored
         ).SerializeToString()

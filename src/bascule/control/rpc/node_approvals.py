@@ -7,7 +7,6 @@ also decided here.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,7 +25,7 @@ from bascule.control.rpc.calls import Call, Unary
 from bascule.control.rpc.judged_calls import CallDenied, judged
 from bascule.control.rpc.node_names import refuse_other
 from bascule.errors import BudgetExceeded, OutcomeUnknown, SessionRefused
-from bascule.lifetime import observed
+from bascule.lifetime import Finishing
 from bascule.model.approval import (
     Answer,
     Approval,
@@ -71,7 +70,7 @@ class NodeApprovals:
         self._service = service
         self._askers = askers
         self._clock = clock
-        self._asking: set[asyncio.Future[Answer]] = set()
+        self._asking = Finishing()
 
     def methods(self) -> tuple[Unary[Any], ...]:
         """Return the methods, for the port."""
@@ -108,11 +107,7 @@ class NodeApprovals:
 
     async def _asked(self, request: ApprovalRequest, node: str) -> Answer:
         """Ask to the end, whoever hears it: who is cancelled there takes the question back."""
-        asking = asyncio.ensure_future(self._approvals.ask(request, 0, node=node))
-        self._asking.add(asking)
-        asking.add_done_callback(self._asking.discard)
-        asking.add_done_callback(observed)
-        return await asyncio.shield(asking)
+        return await self._asking.done(self._approvals.ask(request, 0, node=node))
 
     # --- claiming
 
