@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from playwright.async_api import Browser, StorageState
+from playwright.async_api import Browser, BrowserContext, StorageState
 
 from bascule.model.role import Role
 from tests.browser.screen import DEADLINE_MS, DESK, Colours, Screen, Size
@@ -46,9 +46,19 @@ class Visit:
             color_scheme=colours,
             reduced_motion="reduce",
         )
-        self._windows.push_async_callback(context.close)
+        self._windows.push_async_callback(_close, context)
         context.set_default_timeout(DEADLINE_MS)
         watch = Watch(site.url)
         await watch.over(context)
         self.watches.append(watch)
         return Screen(await context.new_page(), site, watch)
+
+
+async def _close(context: BrowserContext) -> None:
+    """Close a window, once what a test answers in place of the site has been answered.
+
+    A page asks now and then: an answer that ends after its window fails the test that comes next.
+    """
+    for page in context.pages:
+        await page.unroute_all(behavior="wait")
+    await context.close()
