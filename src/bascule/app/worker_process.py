@@ -54,8 +54,8 @@ from bascule.model.worker import worker_name
 
 _PR_SET_PDEATHSIG: Final = 1
 #: Whoever makes a token at the control plane of this port uses it next: often sooner than the
-#: workers are told of it.
-_PATIENCE: Final = 0.5
+#: workers are told of it, on a busy machine by more than half a second.
+_PATIENCE: Final = 2.0
 
 
 def main() -> None:
