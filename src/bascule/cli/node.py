@@ -18,7 +18,7 @@ from bascule.app.hardening import harden
 from bascule.app.settings import Settings
 from bascule.app.settings_tables import ORIGIN_FORM, Origin
 from bascule.asgi.serve import CannotServe
-from bascule.cli.command import run_async, shown
+from bascule.cli.command import run_async, shown, warn
 from bascule.cli.configuration import CONFIG, DATA_DIR, WORKERS, address, read_settings
 from bascule.cli.node_standing import NODE_PORT, NODE_SETTINGS, accept, status
 from bascule.cli.parser import (
@@ -42,6 +42,7 @@ from bascule.cli.serving import (
 )
 from bascule.errors import BasculeError, InvalidRecord
 from bascule.model.assignment import ALL
+from bascule.outbound.network_variables import withheld
 from bascule.wire.api.addresses import GATEWAY
 from bascule.wire.api.nodes import NodeStanding
 
@@ -232,6 +233,7 @@ def _token(file: str | None) -> str:
 
 async def _serve(settings: Settings, order: NodeOrder, arguments: argparse.Namespace) -> None:
     announce = _say_as_json if arguments.json else _say
+    _warn_of_withheld(settings)
     if settings.node.workers == 1:
         from bascule.app.node_serve import serve_node  # noqa: PLC0415 - with grpc
 
@@ -241,6 +243,14 @@ async def _serve(settings: Settings, order: NodeOrder, arguments: argparse.Names
 
         await serve_node_workers(settings, order, announce, orders_of_signals())
     say_ended(arguments)
+
+
+def _warn_of_withheld(settings: Settings) -> None:
+    """Name the proxies and certificates of this machine that servers do without."""
+    kept = withheld(os.environ, settings.rules())
+    if kept:
+        allow = " ".join(f"--allow-variable {name}" for name in kept)
+        warn([f"servers are not given {', '.join(kept)}, which fetching them may need: {allow}"])
 
 
 def _say(url: str, standing: NodeStanding) -> None:

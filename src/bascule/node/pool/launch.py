@@ -21,12 +21,12 @@ from bascule.model.server import ServerRecord, Stdio
 from bascule.node.executables import Line, refuse_code_variables, refuse_unlisted
 from bascule.node.homes import Home, Homes
 from bascule.node.leftovers import PREFIX, OwnedFolder
-from bascule.node.pool.network_variables import OUTWARD, credentials_in, through
 from bascule.node.pool.process.confinement.shim import PORT
 from bascule.node.pool.process.places import never_granted
 from bascule.node.pool.process.plan import Confinement
 from bascule.node.pool.process.spawn import Launch, locate, working_directory
 from bascule.node.trees import remove_tree
+from bascule.outbound.network_variables import OUTWARD, credentials_in, through
 from bascule.outbound.references import Reading, refuse_nul, refuse_own_places
 from bascule.outbound.rules import NodeRules
 
