@@ -101,6 +101,7 @@ async def test_what_one_worker_keeps_is_reached_through_the_other(tmp_path: Path
         await _rest_of_output(here, there)
         await _held_turn(here, there)
         await _parked_turn(here, there, up)
+        await _approved_call(here, there, up)
         assert await up.end() == 0
 
 
@@ -185,6 +186,17 @@ async def _parked_turn(here: Any, there: Any, up: Up) -> None:
     lost = {**chat, "mcp": {"resume": paused["resume"][:-2] + "w9"}}
     status, refused = await there.ask("POST", "/v1/chat/completions", lost)
     assert (status, refused["error"]["code"]) == (404, "not_found")
+
+
+async def _approved_call(here: Any, there: Any, up: Up) -> None:
+    """A call that somebody approves, made again through the other worker: it is not asked anew."""
+    call = {"name": "s/careful", "arguments": {"text": "twice"}}
+    asked = [(await line.ask("POST", "/api/v1/tools/call", call))[1] for line in (here, there)]
+    [id] = {one["error"]["details"]["approval_id"] for one in asked}
+    code, _, err = await run("approvals", "approve", id, "--yes", "--data-dir", str(up.data))
+    assert code == 0, err
+    _, outcome = await there.ask("POST", "/api/v1/tools/call", call)
+    assert (outcome["ok"], worker_of(outcome)) == (True, 2), outcome
 
 
 @pytest.mark.requirement("workers:end-together")

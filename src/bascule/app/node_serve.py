@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from bascule.app.data_dir import HOMES_FOLDER, NODE_KEY_FILE, published, served_alone
 from bascule.app.doors import Doors, Means, open_doors
-from bascule.app.far_parts import far_secrets, own_ledger
+from bascule.app.far_parts import KEY_BYTES, far_secrets, own_ledger
 from bascule.app.instance import asked_by_owner, instance_routes
 from bascule.app.logs import process_log
 from bascule.app.node_holds import Holds, open_holds
@@ -52,7 +52,6 @@ from bascule.policy.compose import admitted
 from bascule.wire.api.health import NODE_REFUSED, STALE, Health
 from bascule.wire.api.nodes import NodeStanding
 
-_KEY_BYTES = 32
 #: How long a node that could do without waits for what the control plane has to say at a start.
 _SETTLE_SECONDS = 5.0
 #: How often a node says the same again; that it lives, its open stream says.
@@ -192,8 +191,9 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
         start = await beginner.start(order.name, order.access.token)
         stack.push_async_callback(start.kept.close)
         snapshot = await _snapshot(beginner, start, memory)
-        root = await asyncio.to_thread(private_key, data / NODE_KEY_FILE, _KEY_BYTES)
-        kept = await enter(own_ledger(settings, derived(root, "journal")))
+        root = await asyncio.to_thread(private_key, data / NODE_KEY_FILE, KEY_BYTES)
+        crew = None if order.worker is None else data.parent / NODE_KEY_FILE
+        kept = await enter(own_ledger(settings, derived(root, "journal"), crew))
         ledger = LoggedLedger(kept or MemoryLedger(limit=0), slow_call_ms=settings.log.slow_call_ms)
         holds = await enter(open_holds(settings, source, kept, root))
         rules = node_rules(settings, order)
