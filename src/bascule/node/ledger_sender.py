@@ -10,11 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from bascule.audit.chain import Row
@@ -26,6 +24,7 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.errors import StoreUnavailable
 from bascule.db.statements import Statements
 from bascule.errors import BasculeError
+from bascule.node.retries import Jitter, Retries
 
 logger = logging.getLogger("bascule.node")
 #: Rows and bytes that are sent at once.
@@ -33,10 +32,9 @@ MOST_ROWS = 500
 MOST_BYTES = 1024 * 1024
 #: What the control plane says to rows that it will not have, however often they are sent.
 _REFUSED = frozenset({"wrong_state", "invalid_request", "not_found", "forbidden"})
-_MAX_DOUBLINGS = 16
 
 
-class SenderSettings(Struct, frozen=True, kw_only=True):
+class SenderSettings(Retries, frozen=True, kw_only=True):
     """The rhythm of sending."""
 
     #: Rows are gathered for so long.
@@ -46,11 +44,7 @@ class SenderSettings(Struct, frozen=True, kw_only=True):
     #: How long to wait for the line that signs what was sent.
     anchor_seconds: float = 15.0
     answer_seconds: float = 30.0
-    #: Full jitter over a doubling delay, at least a second after ten failures.
-    backoff_seconds: float = 0.1
     backoff_limit_seconds: float = 30.0
-    patient_after: int = 10
-    patient_seconds: float = 1.0
 
 
 class LedgerPort(Protocol):
@@ -71,7 +65,7 @@ class LedgerSender:
         *,
         clock: Clock = SYSTEM_CLOCK,
         settings: SenderSettings | None = None,
-        jitter: Callable[[float, float], float] = random.uniform,
+        jitter: Jitter = random.uniform,
     ) -> None:
         self._ledger = ledger
         self._port = port
@@ -102,7 +96,7 @@ class LedgerSender:
                 if isinstance(error, BasculeError) and error.code in _REFUSED:
                     self._note(str(error))
             if failures:
-                await self._clock.sleep(self._delay(failures))
+                await self._clock.sleep(self._settings.delay(failures, self._jitter))
             else:
                 await self._wait()
 
@@ -152,12 +146,6 @@ class LedgerSender:
             say(logger, logging.ERROR, f"{words}: {refusal}")
             self._ledger.awaited = None  # nobody waits for them
         self.refusal = refusal
-
-    def _delay(self, failures: int) -> float:
-        settings = self._settings
-        doubled = settings.backoff_seconds * 2 ** min(failures, _MAX_DOUBLINGS)
-        low = settings.patient_seconds if failures >= settings.patient_after else 0.0
-        return self._jitter(low, max(low, min(doubled, settings.backoff_limit_seconds)))
 
     # --- what is read of the ledger
 
