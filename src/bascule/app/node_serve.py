@@ -63,6 +63,10 @@ _LEAVE_SECONDS = 2.0
 Announced: TypeAlias = Callable[[str, NodeStanding], object]
 logger = logging.getLogger("bascule.node")
 
+#: Whoever makes a token uses it next: often sooner than nodes are told of it, which takes up to a
+#: second, and on a busy machine longer.
+_PATIENCE = 3.0
+
 
 class WorkerPlace(Struct, frozen=True, kw_only=True):
     """The place of a process among the workers of a node."""
@@ -87,8 +91,6 @@ class NodeOrder(Struct, frozen=True, kw_only=True):
     worker: WorkerPlace | None = None
     #: Whether records and node belong to the same person, as those of ``bascule up`` do.
     own_records: bool = False
-    #: How long a token that nobody has may take to be told of, in seconds.
-    patience: float = 0.0
 
 
 async def serve_node(
@@ -181,7 +183,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
 @asynccontextmanager
 async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[NodeParts, None]:
     """Start a node, from its control plane or from what it kept; it follows within the block."""
-    data, tokens = Path(settings.data_dir), NodeTokens(patience=order.patience)
+    data, tokens = Path(settings.data_dir), NodeTokens(patience=_PATIENCE)
     memory = NodeMemory(tokens)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context

@@ -53,9 +53,6 @@ from bascule.errors import BasculeError
 from bascule.model.worker import worker_name
 
 _PR_SET_PDEATHSIG: Final = 1
-#: Whoever makes a token at the control plane of this port uses it next: often sooner than the
-#: workers are told of it, on a busy machine by more than half a second.
-_PATIENCE: Final = 2.0
 
 
 def main() -> None:
@@ -177,7 +174,6 @@ def _node_order(order: WorkerOrder, crew: Crew) -> NodeOrder:
         wait_seconds=node.wait_seconds,
         worker=WorkerPlace(number=number, crew=crew, data=Path(order.data)),
         own_records=order.has_plane,
-        patience=_PATIENCE if order.has_plane else 0.0,
     )
 
 
