@@ -129,3 +129,32 @@ async def test_the_trail_says_which_node_wrote_a_row_and_is_searched_by_it(
     await screen.link("What it wrote in the audit").click()
     await screen.button("Fewer filters").wait_for()
     await expect(screen.field("Node")).to_have_value("east")
+
+
+@pytest.mark.requirement("admin:overview:nodes")
+async def test_the_overview_counts_what_its_nodes_do(visit: Visit, split_site: Site):
+    screen = await at(visit, split_site)
+    await screen.open("overview")
+    await screen.settled()
+    status, answer = await split_site.ask(
+        *("POST", "/admin/api/tokens"),
+        token=split_site.admin,
+        body={"role": "client", "name": "counted", "task_id": "t"},
+    )
+    assert status == 201, answer
+    node_url = (await split_site.get("/api/v1/identity"))["node_url"]
+    calling = {"Authorization": f"Bearer {answer['token']}"}
+    path, body = f"{node_url}/api/v1/tools/call", {"name": "mcp__notes__current_time"}
+
+    async def called() -> bool:  # once the node has heard of the token
+        async with split_site.http.post(path, json=body, headers=calling) as found:
+            return found.status == 200
+
+    await until(called)
+    busiest = screen.page.get_by_role("region", name="By server and tool")
+    await busiest.get_by_role("button", name="notes").click()
+    await expect(busiest.get_by_role("link", name="current_time")).to_be_visible()
+    recent = screen.page.get_by_role("region", name="Calls as they end")
+    await expect(recent.get_by_text("current_time")).to_be_visible()
+    await screen.says_not("under way")
+    await screen.axe()
