@@ -1,19 +1,14 @@
 // A local server that is about to be imported: what it is granted, and whether it works so.
 
 import type { NewLocalServer, Sandbox } from "../../api/schema";
+import { LIMITS, OWN_CWD, confines, type Grant } from "./grants";
 import { Trying } from "./trial.svelte";
 
-export type Grant = "" | "read" | "write";
 export type Standing = "unconfined" | "untried" | "waiting" | "inside" | "outside" | "fits" | "misses" | "broken" | "failed";
 
 /** How many servers are started at once: a browser has few connections to one address. */
 const AT_ONCE = 3;
 const TRIAL = "/admin/api/mcp/servers/test";
-const LIMITS: Sandbox = { level: "limits" };
-/** Where a new server may write: its own working directory. */
-const OWN = ["."];
-/** Levels that keep nothing from a server: there is nothing to try. */
-const UNCONFINED = new Set(["none", "limits"]);
 
 export class Fitting {
   readonly id: string;
@@ -31,7 +26,7 @@ export class Fitting {
   constructor({ server_id, sandbox, places }: NewLocalServer) {
     this.id = server_id;
     this.given = sandbox;
-    this.confined = sandbox !== null && !UNCONFINED.has(sandbox.level ?? "best");
+    this.confined = confines(sandbox);
     const granted = new Set([...(sandbox?.read ?? []), ...(sandbox?.write ?? [])]);
     this.offered = this.confined ? places.filter((one) => !granted.has(one)) : [];
   }
@@ -43,7 +38,7 @@ export class Fitting {
     return {
       ...this.given,
       ...(read.length ? { read: [...(this.given?.read ?? []), ...read] } : {}),
-      ...(write.length ? { write: [...(this.given?.write ?? OWN), ...write] } : {}),
+      ...(write.length ? { write: [...(this.given?.write ?? [OWN_CWD]), ...write] } : {}),
     };
   }
 

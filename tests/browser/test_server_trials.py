@@ -1,8 +1,9 @@
-"""An import of local servers: what each is granted, a trial inside its sandbox, then the write."""
+"""New local servers: what each is granted, a trial inside its sandbox, and then the write."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,9 +17,8 @@ from bascule.testing.server import ScriptedServer
 from tests.browser.screen import PHONE, Screen
 from tests.browser.servers import SERVERS, Register
 from tests.browser.site import Site
+from tests.browser.test_server_forms import review_and_save
 from tests.browser.visit import Visit
-
-pytestmark = pytest.mark.requirement("admin:web:import-trial")
 
 DEMO = {"command": sys.executable, "args": ["-m", "bascule.demo.server"]}
 BROKEN = {"command": "/bin/false"}
@@ -60,6 +60,7 @@ async def sandbox_of(site: Site, name: str) -> Any:
     return (await site.get(f"{SERVERS}/{name}?defaults=false"))["sandbox"]
 
 
+@pytest.mark.requirement("admin:web:import-trial")
 async def test_each_server_is_tried_inside_and_written_with_what_was_decided(
     register: Register, screen: Screen, site: Site, needed: Path
 ):
@@ -92,6 +93,7 @@ async def test_each_server_is_tried_inside_and_written_with_what_was_decided(
     )["revision"]
 
 
+@pytest.mark.requirement("admin:web:import-trial")
 async def test_a_folder_that_arguments_name_is_granted_where_somebody_says_so(
     register: Register, screen: Screen, site: Site, needed: Path
 ):
@@ -115,6 +117,7 @@ async def test_a_folder_that_arguments_name_is_granted_where_somebody_says_so(
     assert await sandbox_of(site, "opens") == {"write": [".", str(folder)]}
 
 
+@pytest.mark.requirement("admin:web:import-trial")
 async def test_a_few_are_tried_at_once_and_all_end_when_one_changes_ones_mind(screen: Screen):
     await preview(screen, **{f"mute-{n}": MUTE for n in range(AT_ONCE + 2)})
     await screen.button(f"Try {AT_ONCE + 2} servers").click()
@@ -131,6 +134,7 @@ async def test_a_few_are_tried_at_once_and_all_end_when_one_changes_ones_mind(sc
     await expect(screen.button(f"Try {AT_ONCE + 1} servers")).to_be_visible()
 
 
+@pytest.mark.requirement("admin:web:import-trial")
 async def test_what_is_tried_and_decided_fits_a_phone_and_a_keyboard(
     register: Register, visit: Visit, site: Site, needed: Path
 ):
@@ -151,3 +155,59 @@ async def test_what_is_tried_and_decided_fits_a_phone_and_a_keyboard(
     await screen.press(screen.button("Import 1 server"))
     await screen.says("Next: start each, and allow its tools")
     assert await sandbox_of(site, "keys") == {"read": [str(needed.parent)]}
+
+
+async def fill_in(screen: Screen, name: str, entry: dict[str, Any]) -> None:
+    """Fill in the form of a new server from its command line."""
+    await screen.open("servers/new")
+    line = shlex.join([entry["command"], *entry["args"]])
+    await screen.field("Command line or address").fill(line)
+    await screen.button("Fill in the form").click()
+    await screen.field("Id").fill(name)
+
+
+@pytest.mark.requirement("admin:web:form-trial")
+async def test_a_new_server_that_misses_something_inside_is_offered_limits(
+    register: Register, screen: Screen, site: Site, needed: Path
+):
+    register.knows(f"{SERVERS}/looser")
+    await fill_in(screen, "looser", reader(needed))
+    await screen.button("Test these settings").click()
+    await screen.says("with limits only it lists 1 tool")
+    await screen.axe()
+    await screen.button("Use limits only", exact=False).click()
+    await screen.says_not("with limits only it lists")
+    await screen.button("Test these settings").click()
+    await screen.says("It works: 1 tool")
+    await review_and_save(screen)
+    assert await sandbox_of(site, "looser") == {"level": "limits"}
+
+
+@pytest.mark.requirement("admin:web:form-trial")
+async def test_a_folder_that_the_arguments_of_a_new_server_name_is_offered(
+    register: Register, screen: Screen, site: Site, needed: Path
+):
+    register.knows(f"{SERVERS}/granted")
+    folder = needed.parent
+    await fill_in(screen, "granted", reader(needed, f"--root={folder}/"))
+    place = screen.field(f"Its arguments name {folder}")
+    await expect(place).to_have_value("")
+    await place.select_option("It may read")
+    await screen.button("Test these settings").click()
+    await screen.says("It works: 1 tool")
+    await place.select_option("It may read and write")
+    await screen.resize(PHONE)
+    await screen.fits()
+    await screen.axe("dark")
+    await place.select_option("Not granted")
+    await place.select_option("It may read and write")
+    await review_and_save(screen)
+    assert await sandbox_of(site, "granted") == {"write": [".", str(folder)]}
+
+
+@pytest.mark.requirement("admin:web:form-trial")
+async def test_a_new_server_that_works_neither_way_is_offered_nothing(screen: Screen):
+    await fill_in(screen, "neither", {**BROKEN, "args": []})
+    await screen.button("Test these settings").click()
+    await screen.says("its sandbox is not the cause")
+    await expect(screen.button("Use limits only", exact=False)).to_have_count(0)
