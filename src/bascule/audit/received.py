@@ -68,11 +68,15 @@ class Reached(Struct, frozen=True):
 
 
 class Taken(Struct, frozen=True):
-    """How far a chain is now, and whether it began, or has a gap, with what was taken."""
+    """How far a chain is now, and whether it began, or has a gap, with what was taken.
+
+    ``new`` is how many of the rows were not there before: the last of those that were sent.
+    """
 
     reached: Reached
     began: bool = False
     gap: bool = False
+    new: int = 0
 
 
 def refuse_malformed(sent: SentRows) -> None:
@@ -145,7 +149,7 @@ def receive(statements: Statements, own: Tables, sent: SentRows, now: float) -> 
     tables.note_seen(statements, sent.process, now)
     if new:
         own.ring(statements)
-    return Taken(_reached(statements, tables), began, gap)
+    return Taken(_reached(statements, tables), began, gap, len(new))
 
 
 def _chain_of(statements: Statements, own: Tables, sent: SentRows) -> Tables | None:

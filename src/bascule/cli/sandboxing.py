@@ -20,11 +20,11 @@ from bascule.client.http import ApiError
 from bascule.client.registry import RegistryClient
 from bascule.control.registry.imports import read_client_config
 from bascule.errors import BasculeError, InvalidRecord
-from bascule.model.json import JsonObject, JsonValue, is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.model.sandbox import NETWORKS, OWN_CWD
 from bascule.model.server import SHARINGS
 from bascule.wire.api.trials import Trial
-from bascule.wire.new_servers import granting, named_places, new_server
+from bascule.wire.new_servers import KEEP_NO_FILES, granting, new_server, ungranted_places
 from bascule.wire.sandbox_rules import SANDBOX_WORDS, sandbox_of
 
 SANDBOX_OPTIONS: tuple[Option, ...] = (
@@ -43,7 +43,6 @@ NO_TRIAL = switch("--no-trial", "do not start it before it is written")
 _LIMITS: JsonObject = {"level": "limits"}
 #: What the write is refused for as well.
 _TOLD_AGAIN = ("forbidden", "unauthorized", "invalid_record")
-_UNBOUND = ("none", "limits")
 
 
 def with_sandbox(arguments: argparse.Namespace, record: JsonObject) -> dict[str, JsonValue]:
@@ -84,7 +83,7 @@ async def fitted(
     registry: RegistryClient, record: JsonObject, arguments: argparse.Namespace
 ) -> dict[str, JsonValue]:
     """Return the record to write: with folders that are granted, and tried inside its sandbox."""
-    if _level(record) in _UNBOUND:
+    if _level(record) in KEEP_NO_FILES:
         return {**record}
     given = {**record}
     if places := _ungranted(record):
@@ -119,15 +118,7 @@ def _level(record: JsonObject) -> str:
 
 def _ungranted(record: JsonObject) -> list[str]:
     """Return the folders of this machine that the arguments name and the sandbox does not grant."""
-    table = record.get("sandbox")
-    sandbox: JsonObject = table if is_object(table) else {}
-    lists = [sandbox.get(name) for name in ("read", "write")]
-    granted = {str(place) for places in lists if is_array(places) for place in places}
-    return [
-        place
-        for place in named_places(record)
-        if place not in granted and Path(place).expanduser().is_dir()
-    ]
+    return [place for place in ungranted_places(record) if Path(place).expanduser().is_dir()]
 
 
 async def _offered(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,6 +18,7 @@ import pytest
 from bascule.audit.anchors import parsed
 from bascule.audit.chain import GENESIS, Row, link
 from bascule.audit.checkpoints import last_line
+from bascule.audit.event_bytes import event_bytes
 from bascule.audit.events import Act, LedgerCut, NodeLedger
 from bascule.audit.findings import Verification
 from bascule.audit.journaled_ledger import JournaledLedger
@@ -24,6 +26,7 @@ from bascule.audit.ledger_file import tip
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.received import MAX_EVENT_BYTES, MOST_ROWS, SentRows, receive
 from bascule.audit.retention import Limits, cut, cut_received
+from bascule.audit.sent_calls import SentCalls
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.client.ledger import RpcLedger
 from bascule.client.rpc import RpcAccess, RpcSource
@@ -48,8 +51,14 @@ class Site:
     """A control plane with a ledger, and the ledger of a node elsewhere."""
 
     def __init__(
-        self, counter: RpcCounter, plane: JournaledLedger, node: SqliteLedger, source: RpcSource
+        self,
+        counter: RpcCounter,
+        plane: JournaledLedger,
+        node: SqliteLedger,
+        source: RpcSource,
+        calls: SentCalls,
     ) -> None:
+        self.calls = calls
         self.counter = counter
         self.plane = plane
         self.node = node
@@ -140,18 +149,32 @@ async def site(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator
     async with ledgers_of(request.param) as ledgers:
         plane = await ledgers.open(tmp_path / "plane")
         node = await SqliteLedger(tmp_path / "node", key=KEY).open()
-        rpc = LedgerRpc(plane, SYSTEM_CLOCK, plane.note)
+        calls = SentCalls(fresh_seconds=math.inf)
+        rpc = LedgerRpc(plane, SYSTEM_CLOCK, plane.note, calls)
         try:
             async with open_counter(ledgers=rpc) as counter:
                 access = RpcAccess(token=counter.given["node"])
                 async with RpcSource(f"127.0.0.1:{counter.port}", access) as source:
-                    yield Site(counter, plane, node, source)
+                    yield Site(counter, plane, node, source, calls)
         finally:
             await node.close()
             await plane.close()
 
 
 # --- taking
+
+
+@pytest.mark.requirement("admin:overview:nodes")
+async def test_a_call_is_counted_once_however_often_its_row_is_sent(site: Site):
+    heard: list[str] = []
+    site.calls.subscribe(lambda event: heard.append(event.request_id))
+    rows = chain(*(event_bytes(Ended(n).event()) for n in (1, 2)))
+    await site.append(rows[:1])
+    await site.append(rows)
+    await site.append(rows)
+    other = chain(event_bytes(Ended(3).event()))
+    await site.refused(other)  # it is not the row that was sent before
+    assert heard == ["r1", "r2"]
 
 
 @pytest.mark.requirement("registry:grpc:ledger")

@@ -16,6 +16,7 @@ from bascule.audit.events import NodeLedger
 from bascule.audit.journaled_ledger import JournaledLedger
 from bascule.audit.log_lines import say
 from bascule.audit.received import NotTaken, SentRows, Taken, receive, refuse_malformed
+from bascule.audit.sent_calls import SentCalls
 from bascule.auth.tokens import Note
 from bascule.clock import Clock
 from bascule.control.rpc.calls import Call, Unary
@@ -31,9 +32,14 @@ class LedgerRpc:
     """``Append``. Without a ledger it says that nothing is kept."""
 
     def __init__(
-        self, ledger: JournaledLedger | None, clock: Clock, note: Note | None = None
+        self,
+        ledger: JournaledLedger | None,
+        clock: Clock,
+        note: Note | None = None,
+        calls: SentCalls | None = None,
     ) -> None:
         self._ledger = ledger
+        self._calls = calls
         self._note = note
         self._clock = clock
         self._taking = Finishing()
@@ -63,6 +69,8 @@ class LedgerRpc:
             await self._tell(sent, error)
             raise
         ledger.note_added(0)
+        if self._calls is not None and taken.new:
+            self._calls.note(sent.rows[-taken.new :], now)
         first = sent.rows[0].number if sent.rows else 0
         if taken.began:
             await self._noted(sent, "began", first)
