@@ -14,8 +14,8 @@ import pytest
 
 from tests.cli.served import process
 from tests.flow.servers import lines_of
-from tests.flow.up_process import Json, Up, run
-from tests.flow.worker_lines import lines_to, text_of, two_workers, worker_of
+from tests.flow.up_process import Json, Up, run, serving
+from tests.flow.worker_lines import WORKERS, lines_to, text_of, two_workers, worker_of
 from tests.waits import SOON_SECONDS, until
 
 AT_ONCE = {"BASCULE_CHAT_APPROVAL_WAIT_SECONDS": "0"}
@@ -84,6 +84,57 @@ async def test_what_workers_did_is_in_the_trail_of_the_control_plane(tmp_path: P
         await until(has_both)
         assert (await up.get("/admin/api/audit?event=call&node=local"))["entries"] == []
         assert await up.end() == 0
+
+
+@pytest.mark.requirement("registry:grpc:ledger-accepted")
+async def test_the_ledger_of_a_worker_that_was_put_back_is_accepted_at_its_data_directory(
+    tmp_path: Path,
+):
+    data = tmp_path / "data"
+    folder = data / "workers" / "1"
+    async with two_workers(tmp_path) as (up, token):
+        await _called_at_first(up, token)
+        assert await up.end() == 0
+    kept = (folder / "ledger.db").read_bytes()
+    async with serving(data, *WORKERS) as up:
+        await _called_at_first(up, token)
+        assert await up.end() == 0
+    for file in folder.glob("ledger.db*"):
+        file.unlink()
+    (folder / "ledger.db").write_bytes(kept)
+    async with serving(data, *WORKERS) as up, AsyncExitStack() as stack:
+        lines = await lines_to(up, token, stack)
+        assert (await lines[1].call("s/echo", arguments={"text": "on"}))["ok"], "calls go on"
+        words = ("--json", "--data-dir", str(data))
+
+        async def refused() -> list[bool]:
+            code, out, err = await run("node", "status", *words)
+            assert code == 0, err
+            found = [one["standing"]["ledger"] for one in json.loads(out)["workers"]]
+            return [bool(one) for one in found] if found[0] else []
+
+        assert await until(refused) == [True, False]
+        code, out, err = await run("node", "accept", "--ledger", *words)
+        assert (code, [one["standing"]["ledger"] for one in json.loads(out)["workers"]]) == (
+            0,
+            [None, None],
+        ), err
+        await _called_at_first(up, token)
+        code, out, err = await run("audit", "verify", *words)
+        assert (code, json.loads(out)["problems"]) == (0, []), err
+
+
+async def _called_at_first(up: Up, token: str) -> None:
+    """Call at the first worker, and wait until the control plane has that."""
+    async with AsyncExitStack() as stack:
+        lines = await lines_to(up, token, stack)
+        called = (await lines[1].call("s/echo", arguments={"text": "noted"}))["request_id"]
+
+        async def has_it() -> bool:
+            found = await up.get("/admin/api/audit?event=call&node=local/1")
+            return called in {one["event"]["request_id"] for one in found["entries"]}
+
+        await until(has_it)
 
 
 async def _text(line: Any, path: str) -> tuple[int, str]:

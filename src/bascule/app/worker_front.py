@@ -18,7 +18,7 @@ from bascule.asgi.forwarding import Peer, PeerAway
 from bascule.asgi.guard import GuardedRoute
 from bascule.asgi.json import read_body
 from bascule.doors.owners import METRICS, WORKER, Ownership, ownership_at
-from bascule.wire.api.addresses import IDENTITY, INSTANCE, NODE, NODE_ACCEPT
+from bascule.wire.api.addresses import IDENTITY, INSTANCE
 
 #: The scope's name for what sends to the caller itself: an answer that was handed over has all
 #: the headers that it needs.
@@ -26,7 +26,7 @@ _SEND: Final = "send_to_caller"
 PLANE_SOCKET = "plane"
 #: What is about the process or the data directory, and not a door: the control plane's, if it is
 #: of the same machine.
-PROCESS_PATHS = frozenset({"/healthz", "/readyz", METRICS, INSTANCE, NODE, NODE_ACCEPT, IDENTITY})
+PROCESS_PATHS = frozenset({"/healthz", "/readyz", METRICS, INSTANCE, IDENTITY})
 
 
 def worker_socket(folder: Path, number: int) -> Path:

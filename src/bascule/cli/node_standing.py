@@ -18,7 +18,7 @@ from bascule.cli.endpoint import Endpoint, owner_headers, proven_url
 from bascule.cli.table import render_table
 from bascule.model.json import JsonObject
 from bascule.model.worker import WorkerStanding
-from bascule.wire.api.addresses import NODE, NODE_ACCEPT
+from bascule.wire.api.addresses import NODE, NODE_ACCEPT, NODE_LEDGER
 from bascule.wire.api.nodes import NodeStanding, ServerWords
 
 NODE_PORT = 7072
@@ -37,8 +37,9 @@ def status(arguments: argparse.Namespace) -> int:
 
 
 def accept(arguments: argparse.Namespace) -> int:
-    """Have the node take what its registry has."""
-    return _shown(arguments, run_async(_asked(arguments, "POST", NODE_ACCEPT)))
+    """Have the node take what its registry has, or its ledger go on as a new one."""
+    path = NODE_LEDGER if arguments.ledger else NODE_ACCEPT
+    return _shown(arguments, run_async(_asked(arguments, "POST", path)))
 
 
 async def _asked(arguments: argparse.Namespace, method: str, path: str) -> Standings:
@@ -58,7 +59,11 @@ async def _asked(arguments: argparse.Namespace, method: str, path: str) -> Stand
         if not found.workers:
             return (found if method == "GET" else await ask(method, path)), {}
         serving = [one.number for one in found.workers if one.state == "serving"]
-        return found, {number: await ask(method, path, number) for number in serving}
+        workers = {number: await ask("GET", NODE, number) for number in serving}
+        meant = [number for number, one in workers.items() if path != NODE_LEDGER or one.ledger]
+        if method != "GET":  # where no worker's ledger is refused, the first says so
+            workers |= {number: await ask(method, path, number) for number in meant or serving[:1]}
+        return found, workers
 
 
 def _shown(arguments: argparse.Namespace, standings: Standings) -> int:
@@ -105,6 +110,7 @@ def _state(found: NodeStanding) -> list[str]:
         f"trusted until {found.trusted_until or 'told otherwise'}, if nothing more is heard",
         f"assigned: {found.assigned}",
         *([] if found.reason is None else [f"reason: {found.reason}"]),
+        *([] if found.ledger is None else [f"ledger: {found.ledger}"]),
     ]
 
 

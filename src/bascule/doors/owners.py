@@ -19,7 +19,7 @@ from bascule.doors.chat.held_results import keeper_in
 from bascule.doors.gateway.kept_outputs import NAME as READ_OUTPUT
 from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.model.worker import MARK, MAX_WORKERS, marked_worker
-from bascule.wire.api.addresses import GATEWAY, NODE, NODE_ACCEPT
+from bascule.wire.api.addresses import GATEWAY, NODE, NODE_ACCEPT, NODE_LEDGER
 from bascule.wire.strict_json import StrictJsonError, loads
 
 Owner: TypeAlias = int | None
@@ -141,5 +141,5 @@ _EACH = Ownership(by_head=_named, alone=True)
 _OWNERSHIPS: Mapping[str, Ownership] = {
     "/api/v1/tools/output": Ownership(by_head=_of_output),
     "/v1/chat/completions": Ownership(needs_body=_always, by_body=_of_chat),
-    **dict.fromkeys((NODE, NODE_ACCEPT, METRICS), _EACH),
+    **dict.fromkeys((NODE, NODE_ACCEPT, NODE_LEDGER, METRICS), _EACH),
 }
