@@ -12,10 +12,12 @@ from typing import Any
 import psutil
 import pytest
 
+from bascule.testing import ScriptedServer
 from tests.cli.served import process
 from tests.flow.servers import lines_of
 from tests.flow.up_process import Json, Up, run, serving
 from tests.flow.worker_lines import WORKERS, lines_to, text_of, two_workers, worker_of
+from tests.manager.agents import entry, started, write
 from tests.waits import SOON_SECONDS, until
 
 AT_ONCE = {"BASCULE_CHAT_APPROVAL_WAIT_SECONDS": "0"}
@@ -316,12 +318,35 @@ async def test_a_number_of_workers_that_is_none_is_refused_by_name(
     assert not (tmp_path / "data").exists()
 
 
-async def test_agents_and_several_workers_do_not_go_together(tmp_path: Path):
-    file = tmp_path / "agents.toml"
-    file.write_text("", encoding="utf-8")
-    words = ("up", "--port", "0", "--data-dir", str(tmp_path / "data"), "--workers", "2")
-    done = await asyncio.to_thread(process, *words, "--agents", str(file))
-    assert (done.code, "agents: their servers are connected in one process" in done.err) == (
-        1,
-        True,
-    )
+@pytest.mark.requirement("workers:agents")
+async def test_the_servers_of_agents_are_connected_once_and_reached_through_every_worker(
+    tmp_path: Path,
+):
+    file, starts = tmp_path / "agents.toml", tmp_path / "starts"
+    own = entry("own", ScriptedServer(starts=starts))
+    write(file, {"id": "main", "mcp": [own]})
+    async with AsyncExitStack() as stack:
+        up, token = await stack.enter_async_context(two_workers(tmp_path, "--agents", str(file)))
+        lines = await lines_to(up, token, stack)
+        assert sorted(lines) == [1, 2]
+        for line in lines.values():
+            line.headers = {"Authorization": f"Bearer {up.admin}"}
+            assert "agents" in (await line.ask("GET", "/api/v1/identity"))[1]["serves"]
+            status, found = await line.ask("GET", "/api/agents/mcp", agent_id="main")
+            assert (status, [one["state"] for one in found["servers"]]) == (200, ["connected"])
+        assert started(starts) == 1
+        more = entry("more", ScriptedServer(starts=starts))
+        path, query = "/api/agents/mcp/servers", {"agent_id": "main"}
+        status, made = await lines[1].ask("POST", path, more, **query)
+        assert (status, made["server"]["state"]) == (201, "connected"), made
+        status, found = await lines[2].ask("GET", "/api/agents/mcp", agent_id="main")
+        assert [one["name"] for one in found["servers"]] == ["own", "more"]
+        write(file, {"id": "main", "mcp": []})
+
+        async def is_empty() -> bool:
+            return (await lines[2].ask("GET", "/api/agents/mcp", **query))[1]["servers"] == []
+
+        await until(is_empty)
+        below = psutil.Process(up.process.pid).children(recursive=True)
+        assert await up.end() == 0
+        await until(lambda: not any(map(_lives, below)))

@@ -43,9 +43,9 @@ def scripted(folder: Path) -> Json:
 
 
 @asynccontextmanager
-async def two_workers(folder: Path, **env: str) -> AsyncGenerator[tuple[Up, str]]:
+async def two_workers(folder: Path, *words: str, **env: str) -> AsyncGenerator[tuple[Up, str]]:
     """Serve a control plane with two workers, one server and a task; give a client's token."""
-    async with serving(folder / "data", "--empty", *WORKERS, **env) as up:
+    async with serving(folder / "data", "--empty", *WORKERS, *words, **env) as up:
         plane = Plane(up, "")
         await plane.put("servers", "s", scripted(folder))
         await plane.put("tasks", "t", TASK)
