@@ -64,7 +64,7 @@ class _Owned:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or have it answered; whoever is not there has had nothing of the request."""
-        owner = self._ownership.by_head(scope)
+        owner, body = self._ownership.by_head(scope), b""
         if owner is None and self._ownership.needs_body(scope):
             body = await read_body(receive)
             owner, receive = self._ownership.by_body(body), _read_again(body, receive)
@@ -76,7 +76,7 @@ class _Owned:
             try:
                 await peer.forward(scope, receive, scope.get(_SEND, send))
             except PeerAway:
-                if self._ownership.alone:
+                if self._ownership.alone or self._ownership.lasting(body):
                     words = f"worker {owner} is not there now, and is started again"
                     raise Refused("store_unavailable", words) from None
             else:
