@@ -33,6 +33,7 @@ from bascule.audit.events import AccessRefused
 from bascule.audit.journaled_ledger import JournaledLedger
 from bascule.audit.ledger import MemoryLedger
 from bascule.audit.log_lines import LoggedLedger, say, say_refused
+from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.auth.keys import derived
 from bascule.auth.node_tokens import NodeTokens
 from bascule.client.ledger import RpcLedger
@@ -145,7 +146,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
         """Return how the node stands."""
         found = standing_of(self.name, self.registry, self.source, self.follower, self.doors.bridge)
         crew = () if self.worker is None else self.worker.crew.standings
-        return replace(found, workers=crew)
+        return replace(found, workers=crew, ledger=self.sender and self.sender.refusal)
 
     def troubles(self) -> dict[str, str]:
         """Say what is wrong besides following, by code."""
@@ -221,7 +222,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
             stack.callback(secrets.subscribe(users.renew_secret))
         worker = NodeWorker(source, bridge, SYSTEM_CLOCK, catch_up=follower.catch_up)
         source.on_work = (await enter(worker)).order
-        sender = None if kept is None else LedgerSender(kept, RpcLedger(source))
+        sender = None if kept is None else _sender(kept, source, follower)
         works = follower.run(), doors.sessions.keep_clean(), holds.parked.run(), secrets.run()
         await enter(beside(*works, *([] if sender is None else [sender.run()])))
         await enter(_last_words(source))
@@ -269,6 +270,13 @@ def _follower(settings: Settings, source: RpcSource, bridge: Bridge, start: Star
     if start.known is not None:
         follower.confirmed_at, follower.problem = start.known.confirmed_at, start.away
     return follower
+
+
+def _sender(ledger: SqliteLedger, source: RpcSource, follower: Follower) -> LedgerSender:
+    """Return what sends the ledger up; reports say what is refused of it."""
+    sender = LedgerSender(ledger, RpcLedger(source))
+    follower.trouble, sender.on_refusal = lambda: sender.refusal, follower.noticed
+    return sender
 
 
 def rhythm_of(settings: Settings) -> SyncSettings:
@@ -334,7 +342,7 @@ def node_routes(parts: NodeParts) -> list[GuardedRoute]:
             parked=parts.holds.parked,
             serves=["approvals"],
         ),
-        *own_routes(data, parts.follower, parts.standing),
+        *own_routes(data, parts.follower, parts.standing, parts.sender),
         *instance_routes(data),
         *health_routes(
             parts.health, parts.doors.bridge.metrics, parts.unready, asked_by_owner(data)

@@ -105,6 +105,8 @@ async def _hear(reader: asyncio.StreamReader, orders: Orders, crew: Crew) -> Non
     while line := await reader.readline():
         told = read_told(line)
         crew.standings = crew.standings if told.crew is None else told.crew
+        if told.asked:
+            _say(Answered(event="alive"))
         if told.stop:
             orders.stop.set()
         if told.hurry:

@@ -78,7 +78,13 @@ A node does not take another store than it followed, nor an older state of it: b
 says so. Where the registry is right, this takes what it has; bascule registry announce does so for
 all nodes at once.
 
+With --ledger it is the other way round: the control plane does not take the rows of this node's
+ledger, which are others than it was sent before. That is so after a restore of the node; if nothing
+of the kind was done, look why. Then the ledger goes on as a new one, beside the one before, and
+nothing of either is lost.
+
   bascule node accept
+  bascule node accept --ledger
 """
 
 
@@ -130,6 +136,7 @@ def fill(group: Parser) -> None:
         "accept",
         "take what the registry has, after a doubt",
         accept,
+        switch("--ledger", "have the node's refused ledger go on as a new one instead"),
         *own,
         epilog=_ACCEPT_EPILOG,
     )

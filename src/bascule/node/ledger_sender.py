@@ -10,20 +10,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from bascule.audit.chain import Row
+from bascule.audit.events import NodeLedger
 from bascule.audit.ledger_file import hash_of, tip
 from bascule.audit.log_lines import say
-from bascule.audit.received import MOST_ANCHORS, Reached, SentRows
+from bascule.audit.received import MOST_ANCHORS, REMEDY, Reached, SentRows
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.errors import StoreUnavailable
 from bascule.db.statements import Statements
 from bascule.errors import BasculeError
+from bascule.node.changes import News
 from bascule.node.retries import Jitter, Retries
 
 logger = logging.getLogger("bascule.node")
@@ -79,6 +82,9 @@ class LedgerSender:
         ledger.awaited = 0  # nothing goes before the control plane has said what it has
         #: Why it does not take what is sent, if so; it is asked again now and then.
         self.refusal: str | None = None
+        #: Called when that has become another.
+        self.on_refusal: Callable[[], object] | None = None
+        self._word = News()
 
     async def run(self) -> None:
         """Send what there is and what comes, until cancelled."""
@@ -94,11 +100,35 @@ class LedgerSender:
                 failures += 1
                 self._reached = None  # it is asked anew, as another replica may answer
                 if isinstance(error, BasculeError) and error.code in _REFUSED:
-                    self._note(str(error))
+                    self._note(_refusal(error))
             if failures:
-                await self._clock.sleep(self._settings.delay(failures, self._jitter))
+                await self._word.wait(self._clock, self._settings.delay(failures, self._jitter))
             else:
                 await self._wait()
+
+    async def begin_anew(self) -> None:
+        """Go on as a new ledger, by its owner's word; raise NothingRefused where none is needed.
+
+        The rows that the control plane has already are not sent again.
+        """
+        refusal = self.refusal
+        if refusal is None:
+            raise NothingRefused("the control plane takes the rows of this node's ledger")
+        before = await self._ledger.begin_anew()
+        self._reached = self._last_line = None
+        self._ledger.awaited = 0
+        self._note(None)
+        await self._ledger.note(
+            NodeLedger(
+                timestamp=self._clock.now(),
+                by="owner",
+                action="accepted",
+                ledger=before,
+                number=self._ledger.number,
+                reason=refusal,
+            )
+        )
+        self._word.tell()
 
     async def _send_all(self) -> None:
         if self._reached is None:
@@ -142,10 +172,11 @@ class LedgerSender:
 
     def _note(self, refusal: str | None) -> None:
         if refusal is not None and self.refusal is None:
-            words = "the control plane does not take the rows of this node's ledger"
-            say(logger, logging.ERROR, f"{words}: {refusal}")
+            say(logger, logging.ERROR, refusal)
             self._ledger.awaited = None  # nobody waits for them
-        self.refusal = refusal
+        changed, self.refusal = refusal != self.refusal, refusal
+        if changed and self.on_refusal is not None:
+            self.on_refusal()
 
     # --- what is read of the ledger
 
@@ -225,6 +256,18 @@ class LedgerSender:
             f"the control plane has another row {reached.number} of this ledger, which has "
             f"{number}: one of them was changed, or put back from an older copy"
         )
+
+
+def _refusal(error: BasculeError) -> str:
+    """Say what is refused, and what helps where another ledger would be taken."""
+    words = f"the control plane does not take the rows of this node's ledger: {error}"
+    return f"{words}; {REMEDY}" if error.code == OtherRows.code else words
+
+
+class NothingRefused(BasculeError):
+    """There is nothing to accept."""
+
+    code = "wrong_state"
 
 
 class OtherRows(BasculeError):

@@ -100,6 +100,8 @@ class Follower:
         self.problem: str | None = None
         #: Why the registry will not have this node any more, if so.
         self.refusal: str | None = None
+        #: Says what else is wrong with the node, for its reports; ``noticed`` when that changes.
+        self.trouble: Callable[[], str | None] = _nothing
         #: Called whenever the registry has confirmed what is in force, or could not.
         self.on_word: Callable[[], object] | None = None
 
@@ -330,6 +332,10 @@ class Follower:
 
     # --- the way back
 
+    def noticed(self) -> None:
+        """Look soon whether there is something to report."""
+        self._news.tell()
+
     async def _tell(self) -> None:
         """Report when something changed, and the same again every so often."""
         said: object = None
@@ -355,7 +361,8 @@ class Follower:
     def _report(self) -> Report:
         servers = reported(self._node.statuses())
         if self.state == "ok" or self._is_lost_just_now():
-            return Report(self.revision, "ok", servers)
+            trouble = self.trouble()
+            return Report(self.revision, "degraded" if trouble else "ok", servers, trouble)
         distrust = self.distrust()
         reason = self.problem if distrust is None else distrust.words
         return Report(self.revision, "degraded", servers, reason)
@@ -378,6 +385,10 @@ class Follower:
         except (BasculeError, TimeoutError):
             return False
         return True
+
+
+def _nothing() -> None:
+    return None
 
 
 def _words(servers: Sequence[ServerStatus]) -> object:
