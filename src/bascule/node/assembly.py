@@ -235,6 +235,14 @@ class Bridge(BridgeCore, Lifetime):
         """
         return await self._pool.isolation()
 
+    async def tell_of_limits(self) -> None:
+        """Say in the log, once, what servers can read if nothing but limits works here.
+
+        The levels are tried, from the best to the first that keeps files from a server.
+        """
+        if why := await self._pool.shortfall():
+            self._warn_of_limits(why)
+
     def said(self, server_id: str) -> str:
         """Return the last that a server wrote to its standard error, as it wrote it."""
         return self._pool.said(server_id)
@@ -300,19 +308,23 @@ class Bridge(BridgeCore, Lifetime):
             )
         self.changes.announce(change)
         if change.state == "connected" and not self._warned:
-            self._warn_of_limits(change.server_id)
+            self._look_at_limits(change.server_id)
 
-    def _warn_of_limits(self, server_id: str) -> None:
-        """Say, once, that servers which were to be isolated are not kept from our own files."""
+    def _look_at_limits(self, server_id: str) -> None:
         for status in self._pool.statuses():
             found = status.sandbox
             if status.server_id == server_id and found is not None and _falls_short(found):
-                self._warned = True
-                logger.warning(
-                    "local servers have limits only, and can read what this process can, its keys "
-                    "among it: %s",
-                    found.why or "no level above limits works here",
-                )
+                self._warn_of_limits(found.why or "no level above limits works here")
+
+    def _warn_of_limits(self, why: str) -> None:
+        """Say, once, that servers which were to be isolated are not kept from our own files."""
+        if not self._warned:
+            self._warned = True
+            logger.warning(
+                "local servers have limits only, and can read what this process can, Bascule's "
+                "keys among it: %s",
+                why,
+            )
 
 
 def _falls_short(standing: Standing) -> bool:

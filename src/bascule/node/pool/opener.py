@@ -23,6 +23,7 @@ from bascule.model.server import ServerRecord
 from bascule.node.homes import Home, Homes, KeptHome
 from bascule.node.pool.fetch import fetch, target_of
 from bascule.node.pool.launch import PrivateHomes, Resolved, base_environment, resolve_launch
+from bascule.node.pool.process.plan import keeps_files
 from bascule.node.pool.process.spawn import (
     GRACE,
     Launch,
@@ -106,6 +107,20 @@ class Opener:
         if not isinstance(spawner, TriesLevels):
             return {level: "" if level == "limits" else _NO_WARDEN for level in BEST_FIRST}
         return {level: await spawner.why_not(level) for level in BEST_FIRST}
+
+    async def shortfall(self) -> str:
+        """Say why no level keeps files from servers here; "" as soon as one is found that does."""
+        spawner = self._spawner
+        if not isinstance(spawner, TriesLevels):
+            return _NO_WARDEN
+        missed: list[str] = []
+        enough: list[Level] = [level for level in BEST_FIRST if keeps_files(level)]
+        for level in enough:
+            reason = await spawner.why_not(level)
+            if not reason:
+                return ""
+            missed.append(f"{level}: {reason}")
+        return "; ".join(missed)
 
     def sweep(self) -> None:
         """Begin to remove kept HOMEs that are too old, or too large together."""

@@ -105,6 +105,10 @@ class Pool:
         """Try each level of isolation, best first; say why one does not work, "" if it does."""
         return await self._opener.isolation()
 
+    async def shortfall(self) -> str:
+        """Say why servers can have nothing more than limits here; "" if they can."""
+        return await self._opener.shortfall()
+
     def sweep_homes(self) -> None:
         """Begin to remove what servers left in HOMEs that nobody uses any more."""
         self._opener.sweep()
