@@ -166,6 +166,7 @@ def test_the_level_in_force_is_shown_with_the_one_that_was_asked_for(up: Served,
     words = f"isolation {standing['in_force']} (asked for best)"
     assert f"level: {words}" in up("servers", "status", "level").out
     assert f"# {words}" in up("servers", "get", "level").out
+    assert row_of(up, "level")["isolation"] == standing["in_force"]
     record = {"server_id": "here", "transport": "stdio", "allowed_tools": ["*"]}
     stdio = {"command": sys.executable, "args": ["-m", "bascule.demo.server"]}
     (tmp_path / "here.json").write_text(
@@ -175,6 +176,28 @@ def test_the_level_in_force_is_shown_with_the_one_that_was_asked_for(up: Served,
     [found] = json.loads(done.out)["servers"]
     assert (found["sandbox"]["asked"], found["sandbox"]["in_force"]) == ("limits", "limits")
     assert "isolation limits" in command("doctor", "--registry-dir", str(tmp_path)).out
+
+
+def row_of(up: Served, server: str) -> dict[str, str]:
+    """Return what the list of servers says in the columns before where one is."""
+    head, *rows = (line.split() for line in up("servers", "list").out.splitlines())
+    [row] = [row for row in rows if row[0] == server]
+    return dict(zip(head, row, strict=False))
+
+
+@pytest.mark.requirement("record:sandbox:status")
+def test_the_list_of_servers_has_the_isolation_in_force_and_names_those_without(up: Served):
+    levels = {"bare": "none", "bounded": "limits"}
+    for server, level in levels.items():
+        added = up("servers", "add", server, "--sandbox", level, "--allow", "*", *DEMO)
+        assert added.code == 0, added.err
+        assert row_of(up, server)["isolation"] == "-"  # nothing runs yet
+        assert up("servers", "test", server).code == 0
+        while row_of(up, server)["state"] != "connected":
+            pass  # the node tells of it now and then
+        assert row_of(up, server)["isolation"] == level
+    listed = {one["server_id"]: one for one in up.json("servers", "list")["servers"]}
+    assert listed["bounded"]["status"]["sandbox"]["in_force"] == "limits"
 
 
 @pytest.mark.requirement("record:sandbox:status")

@@ -43,7 +43,8 @@ NO_TRIAL = switch("--no-trial", "do not start it before it is written")
 _LIMITS: JsonObject = {"level": "limits"}
 #: What the write is refused for as well.
 _TOLD_AGAIN = ("forbidden", "unauthorized", "invalid_record")
-_UNBOUND = ("none", "limits")
+#: The levels that keep no file from a server.
+UNBOUND = ("none", "limits")
 
 
 def with_sandbox(arguments: argparse.Namespace, record: JsonObject) -> dict[str, JsonValue]:
@@ -84,7 +85,7 @@ async def fitted(
     registry: RegistryClient, record: JsonObject, arguments: argparse.Namespace
 ) -> dict[str, JsonValue]:
     """Return the record to write: with folders that are granted, and tried inside its sandbox."""
-    if _level(record) in _UNBOUND:
+    if _level(record) in UNBOUND:
         return {**record}
     given = {**record}
     if places := _ungranted(record):

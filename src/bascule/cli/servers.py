@@ -51,6 +51,7 @@ from bascule.cli.records import (
 from bascule.cli.sandboxing import (
     NO_TRIAL,
     SANDBOX_OPTIONS,
+    UNBOUND,
     YES_OPTION,
     fitted,
     fitted_all,
@@ -262,6 +263,17 @@ def _state(record: Plain) -> str:
     return state if trouble is None else f"{state} ({shown(str(trouble))})"
 
 
+def _isolation(record: Plain) -> str:
+    """Return the level in force: known once a local server has started, none where it has none."""
+    status = table_of(record, "status")
+    standing = table_of(status, "sandbox")
+    if standing:
+        level = str(standing.get("in_force"))
+        return paint(level, "yellow") if level in UNBOUND else shown(level)
+    runs = record.get("transport") == "stdio" and status.get("state") == "connected"
+    return paint("none", "yellow") if runs else "-"
+
+
 def _painted(word: str, colours: Mapping[str, Colour]) -> str:
     return paint(word, colours[word]) if word in colours else shown(word)
 
@@ -281,6 +293,7 @@ SERVERS = Noun(
         "server": field("server_id"),
         "status": _health,
         "state": _state,
+        "isolation": _isolation,
         "at": _where,
         "allowed": _allowed,
         "tags": field("tags"),
