@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from bascule.cli.process_checkup import isolation_warnings
 from bascule.model.sandbox import BEST_FIRST
 from bascule.testing import ScriptedServer
 from tests.cli.served import Done, Served, command, served
+from tests.cli.terminal import Terminal
 
 DEMO = ("--", sys.executable, "-m", "bascule.demo.server")
 
@@ -116,6 +118,56 @@ def test_a_server_that_misses_something_inside_is_told_of_with_how_to_give_less(
     granted = up("servers", "add", "granted", "--read", str(needed), *reader(needed))
     assert "inside its sandbox" not in granted.err
     assert up.json("servers", "test", "granted")["ok"]
+
+
+@pytest.mark.requirement("record:sandbox:missed")
+def test_what_a_server_missed_is_named_with_what_grants_it(up: Served, needed: Path):
+    added = up("servers", "add", "needs", "--allow", "*", *reader(needed))
+    option = f"it could not read {needed}: --read {needed} (sandbox.read) grants it"
+    assert option in added.err
+    [line] = [line for line in added.err.splitlines() if line.startswith("to grant that: ")]
+    assert f"""servers set needs 'sandbox.read=["{needed}"]'""" in line
+    tested = up("servers", "test", "needs")
+    assert option in tested.err
+    assert {"field": "read", "value": str(needed), "wanted": str(needed)} in json.loads(
+        up("servers", "test", "needs", "--json").out
+    )["missed"]
+    words = shlex.split(line.removeprefix("to grant that: "))
+    assert up(*words[words.index("servers") : words.index("--data-dir")]).code == 0
+    assert up.json("servers", "test", "needs")["missed"] == []
+
+
+@pytest.mark.requirement("record:sandbox:missed")
+def test_a_server_that_needs_the_network_or_another_folder_is_told_so(up: Served, needed: Path):
+    program, args = ScriptedServer().command
+    become = "os.execv(sys.argv[1], sys.argv[1:])"
+    needed.parent.chmod(0o777)
+    scripts = {
+        "calls": f"import os, sys, socket; socket.create_server(('127.0.0.1', 0)); {become}",
+        "writes": f"import os, sys; open({str(needed.parent / 'new')!r}, 'w'); {become}",
+    }
+    said = {
+        name: up(
+            "servers", "add", name, "--network", "none", "--", program, "-c", script, program, *args
+        ).err
+        for name, script in scripts.items()
+    }
+    assert "it did not reach the network: --network full (sandbox.network) lets it" in said["calls"]
+    assert "servers set calls sandbox.network=full" in said["calls"]
+    assert f"--write {needed.parent} (sandbox.write) grants it" in said["writes"]
+
+
+@pytest.mark.requirement("record:sandbox:missed")
+def test_whoever_is_there_is_asked_to_grant_what_was_missed_and_it_is_tried_again(
+    up: Served, needed: Path
+):
+    own = ("servers", "add", "asked-about", "--data-dir", str(up.data), *reader(needed))
+    terminal = Terminal([sys.executable, "-m", "bascule", *own])
+    terminal.until("grant it that, and try again? [y/N]")
+    terminal.type("y")
+    assert terminal.finish() == 0, terminal.shown
+    assert "instead?" not in terminal.shown
+    assert sandbox_of(up, "asked-about") == {"read": [str(needed)]}
 
 
 @pytest.mark.requirement("record:sandbox:trial")

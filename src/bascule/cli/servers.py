@@ -20,6 +20,7 @@ from bascule.cli.command import show, shown
 from bascule.cli.edit import add_allowing_verbs
 from bascule.cli.endpoint import ask, verb
 from bascule.cli.history import add_past_verbs
+from bascule.cli.missed_grants import missed_words
 from bascule.cli.next_steps import print_steps, steps_for
 from bascule.cli.parser import (
     EXIT_FAILED,
@@ -313,6 +314,7 @@ def test(arguments: argparse.Namespace) -> int:
     if not trial.ok:
         message = f"failed after {trial.duration_ms:.0f} ms: {shown(str(trial.error))}"
         said = [f"  stderr: {shown(line)}" for line in trial.stderr]
+        said += [f"  {shown(line)}" for line in missed_words(trial.missed)]
         failed = paint(message, "red", sys.stderr)
         show(arguments, plain, notes=[*_steps(trial), *said, failed])
         return EXIT_FAILED

@@ -41,6 +41,7 @@ from bascule.node.trial_steps import TrialSteps
 from bascule.outbound.forward_proxy import Passage
 from bascule.outbound.references import SecretSource, resolver_of
 from bascule.outbound.rules import NodeRules
+from bascule.wire.api.trials import Missed
 from bascule.wire.record_rules import namespace_conflicts
 from bascule.wire.records import decode, encode
 
@@ -226,6 +227,17 @@ class Bridge(BridgeCore, Lifetime):
         ``said`` is told what it wrote to its standard error.
         """
         return await self._pool.try_out(record, steps, said)
+
+    async def missed(self, record: ServerRecord, said: str) -> tuple[Missed, ...]:
+        """Say what a server seems to have missed in its sandbox, by what it said; fit to be shown.
+
+        It is a guess, for people: nothing is granted by it.
+        """
+        found = await self._pool.missed(record, said)
+        shown = self.presentable_text
+        return tuple(
+            replace(one, value=shown(one.value), wanted=shown(one.wanted)) for one in found
+        )
 
     async def isolation(self) -> dict[Level, str]:
         """Try which levels of isolation servers can have here, best first.

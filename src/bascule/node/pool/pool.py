@@ -43,6 +43,7 @@ from bascule.node.sharing import (
 )
 from bascule.node.trial_steps import TrialSteps
 from bascule.policy.isolation import governed, governed_servers
+from bascule.wire.api.trials import Missed
 
 #: A server, and who shares the connection to it.
 Key = tuple[str, str]
@@ -223,6 +224,10 @@ class Pool:
             finally:
                 self._trials.discard(connection)
                 said(connection.starter.said())
+
+    async def missed(self, record: ServerRecord, said: str) -> tuple[Missed, ...]:
+        """Say what a server seems to have missed in its sandbox, by what it said."""
+        return await self._opener.missed(governed(record, self._platform), said)
 
     def said(self, server_id: str) -> str:
         """Return the last that a server said outside the protocol, where it was used last."""
