@@ -19,7 +19,7 @@ from bascule.errors import InvalidRecord
 from bascule.files import scan_directory, scan_file
 from bascule.lifetime import Lifetime
 from bascule.model.keyword import refuse_unknown
-from bascule.model.sandbox import Level, Standing, at_least
+from bascule.model.sandbox import InForce, Standing, at_least
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.model.status import Change, ServerStatus
@@ -239,7 +239,7 @@ class Bridge(BridgeCore, Lifetime):
             replace(one, value=shown(one.value), wanted=shown(one.wanted)) for one in found
         )
 
-    async def isolation(self) -> dict[Level, str]:
+    async def isolation(self) -> dict[InForce, str]:
         """Try which levels of isolation servers can have here, best first.
 
         Each is exercised with a real process, once; the text says why one does not work, and is

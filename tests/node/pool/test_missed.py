@@ -219,8 +219,8 @@ def test_the_same_is_told_once_and_no_more_than_a_few_things():
 
 
 _PARTS = st.sampled_from(
-    ["people", "u", ".ssh", "id", "proc", "self", "dev", "srv", "link", "in", "short", "tmp", "other",
-     "own", "..", ".", "", "usr", "lib", "data", "out"]
+    ["people", "u", ".ssh", "id", "proc", "self", "dev", "srv", "link", "in", "short", "tmp",
+     "other", "own", "..", ".", "", "usr", "lib", "data", "out"]
 )  # fmt: skip
 _PATHS = st.lists(_PARTS, min_size=1, max_size=7).map(lambda parts: "/" + "/".join(parts))
 _WORDS = st.sampled_from(

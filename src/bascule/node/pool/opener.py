@@ -17,7 +17,7 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable
 from bascule.model.fetch_line import fetch_line
 from bascule.model.launcher import from_cache, start_timeout
-from bascule.model.sandbox import BEST_FIRST, CLOSES_NETWORK, Level, at_least
+from bascule.model.sandbox import BEST_FIRST, CLOSES_NETWORK, InForce, at_least
 from bascule.model.secret_use import server_use
 from bascule.model.server import ServerRecord
 from bascule.node.homes import Home, Homes, KeptHome
@@ -107,7 +107,7 @@ class Opener:
             self._give_room(sharer.task)
             raise
 
-    async def isolation(self) -> dict[Level, str]:
+    async def isolation(self) -> dict[InForce, str]:
         """Try each level of isolation, best first; say why one does not work, "" for one that does.
 
         What was found is kept: only the first time costs.
@@ -115,21 +115,20 @@ class Opener:
         spawner = self._spawner
         if not isinstance(spawner, TriesLevels):
             return {level: "" if level == "limits" else _NO_WARDEN for level in BEST_FIRST}
-        return {level: await spawner.why_not(level) for level in BEST_FIRST}
+        return {level: await spawner.why_not(level) for level in spawner.levels}
 
     async def shortfall(self) -> str:
         """Say why no level keeps files from servers here; "" as soon as one is found that does."""
         spawner = self._spawner
         if not isinstance(spawner, TriesLevels):
             return _NO_WARDEN
-        missed: list[str] = []
-        enough: list[Level] = [level for level in BEST_FIRST if keeps_files(level)]
-        for level in enough:
+        reasons: list[str] = []
+        for level in filter(keeps_files, spawner.levels):
             reason = await spawner.why_not(level)
             if not reason:
                 return ""
-            missed.append(f"{level}: {reason}")
-        return "; ".join(missed)
+            reasons.append(f"{level}: {reason}")
+        return "; ".join(reasons) or _NO_WARDEN
 
     async def missed(self, record: ServerRecord, said: str) -> tuple[Missed, ...]:
         """Say what a server seems to have missed in its sandbox, by what it said."""

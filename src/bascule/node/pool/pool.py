@@ -18,7 +18,7 @@ from bascule.errors import BasculeError, NotDelivered, OutcomeUnknown, ServerUna
 from bascule.lifetime import Tasks
 from bascule.model.json import JsonObject
 from bascule.model.platform import PlatformRecord
-from bascule.model.sandbox import Level
+from bascule.model.sandbox import InForce
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.model.status import Change, ServerStatus
@@ -102,7 +102,7 @@ class Pool:
             await _all(closing)
             self._prewarm(snapshot.tasks)
 
-    async def isolation(self) -> dict[Level, str]:
+    async def isolation(self) -> dict[InForce, str]:
         """Try each level of isolation, best first; say why one does not work, "" if it does."""
         return await self._opener.isolation()
 

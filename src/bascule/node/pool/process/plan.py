@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bascule.errors import LaunchDenied
-from bascule.model.sandbox import OWN_CWD, Level, Sandbox
+from bascule.model.sandbox import OWN_CWD, InForce, Sandbox
 from bascule.node.homes import SERVER_USERS
 from bascule.node.pool.process import places
 from bascule.node.pool.process.confinement import shim
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MB = 1 << 20
 _TEMPORARY_MB = 256
-_KEEP_FILES: tuple[Level, ...] = ("landlock", "namespaces", "bwrap")
+_KEEP_FILES: tuple[InForce, ...] = ("landlock", "seatbelt", "namespaces", "bwrap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Confinement:
     egress: str | None = None
 
 
-def keeps_files(level: Level) -> bool:
+def keeps_files(level: InForce) -> bool:
     """Say whether a server at this level sees only what it was granted."""
     return level in _KEEP_FILES
 
@@ -53,7 +53,7 @@ def dedicated_user(confinement: Confinement) -> int:
 
 def draw(
     confinement: Confinement,
-    level: Level,
+    level: InForce,
     program: str,
     cwd: str | None,
     path: str,
@@ -98,7 +98,7 @@ def _add_places(
     never = tuple(dict.fromkeys(places.real(place) for place in confinement.never))
     read = dict(_grants("read", confinement.sandbox.read, cwd, confinement))
     write = dict(_grants("write", confinement.sandbox.write, cwd, confinement))
-    system, system_links = places.system_places()
+    system, system_links = places.system_places(mac=plan["level"] == "seatbelt")
     installed, program_links = places.program_places(program, path, never)
     plan["check_read"] += read
     plan["write"] = list(write)
@@ -136,6 +136,9 @@ def _keep_away(plan: Plan, never: tuple[str, ...]) -> None:
     if plan["level"] == "landlock":
         for kind in ("read", "write"):
             plan[kind] = [each for place in plan[kind] for each in places.around(place, never)]
+        return
+    if plan["level"] == "seatbelt":  # whose rules are about paths, whether there is anything or not
+        plan["hide"] = list(never)
         return
     granted = (*plan["read"], *plan["write"])
     plan["hide"] = [place for place in never if _covered(place, granted)]

@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 from bascule.clock import Clock
 from bascule.errors import ServerUnavailable
 from bascule.model.launcher import comes_with
-from bascule.model.sandbox import Level, Standing
+from bascule.model.sandbox import InForce, Standing
 from bascule.node.pool.process import warden_process
 from bascule.node.pool.process.plan import Confinement
 from bascule.node.pool.process.warden_process import MARKER, QUIET_WALKS, Process
@@ -107,7 +107,12 @@ class Spawner(Protocol):
 class TriesLevels(Protocol):
     """A spawner that confines servers, and finds out how well it can."""
 
-    async def why_not(self, level: Level) -> str:
+    @property
+    def levels(self) -> tuple[InForce, ...]:
+        """The levels that can be asked about, best first."""
+        ...
+
+    async def why_not(self, level: InForce) -> str:
         """Say why a level of isolation does not work here, having tried it; "" if it does."""
         ...
 

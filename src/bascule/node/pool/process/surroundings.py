@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from bascule.model.sandbox import OWN_CWD, Sandbox
 from bascule.model.server import Stdio
 from bascule.node.pool.process import places
 from bascule.node.pool.process.missed import Kind, Surroundings
+from bascule.node.pool.process.plain_levels import MAC
 
 
 class Machine:
@@ -50,7 +52,7 @@ def around(
     return Surroundings(
         sandbox,
         machine,
-        system=tuple(places.system_places()[0]),
+        system=tuple(places.system_places(mac=sys.platform == MAC)[0]),
         readable=(*machine.installed(stdio.command), *read),
         writable=_granted(sandbox.write, stdio.cwd),
         own=tuple(map(places.real, own)),
