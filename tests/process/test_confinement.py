@@ -226,6 +226,20 @@ async def test_a_server_ends_as_it_would_outside(warden: Warden, place: Place, l
     release(server)
 
 
+@pytest.mark.parametrize("level", KEEP_FILES)
+@pytest.mark.requirement("process:sandbox:inner-programs")
+async def test_a_program_that_a_shell_is_told_to_start_is_there_without_a_grant(
+    warden: Warden, place: Place, level: Level
+):
+    await needs(warden, level)
+    tool = place.folder / "tool"
+    tool.write_text("#!/bin/sh\necho started\n", encoding="ascii")
+    tool.chmod(0o755)
+    assert await said(warden, place.script(level, f"cd / && exec {tool} x")) == ("started\n", "", 0)
+    hidden = await said(warden, place.script(level, f"it={tool}; exec $it"))
+    assert (hidden[0], hidden[2]) == ("", 126 if level == "landlock" else 127)
+
+
 # Which level
 
 

@@ -240,7 +240,7 @@ def test_a_plan_for_a_mac_closes_what_no_server_sees_whether_it_is_there_or_not(
     missing = Confinement(
         launch.confinement.sandbox, launch.confinement.own, (*place.never, "/Library/Keychains")
     )
-    plan = draw(missing, "seatbelt", "/bin/sh", None, "/usr/bin:/bin")
+    plan = draw(missing, "seatbelt", ["/bin/sh"], None, "/usr/bin:/bin")
     profile = read_profile(seatbelt.profile(plan))
     assert not allowed(profile, "file-read*", "/Library/Keychains/System.keychain")
     assert not allowed(profile, "file-read*", f"{place.folder}/granted/inner/file")

@@ -30,6 +30,7 @@ from bascule.node.pool.process.spawn import (
     Launch,
     NotConfined,
     locate,
+    started_programs,
     working_directory,
 )
 from bascule.node.pool.process.trial import tried
@@ -136,7 +137,8 @@ def _planned(level: InForce, launch: Launch, confinement: Confinement) -> tuple[
     given = working_directory(launch)
     program = locate(launch.argv[0], launch.env, given)
     cwd = None if launch.cwd is None else given
-    plan = draw(confinement, level, program, cwd, launch.env.get("PATH", os.defpath))
+    programs = started_programs(launch, program, given)
+    plan = draw(confinement, level, programs, cwd, launch.env.get("PATH", os.defpath))
     if level == "bwrap":
         plan["bwrap"] = shutil.which("bwrap")
     if cwd is None:

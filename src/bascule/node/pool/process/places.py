@@ -89,12 +89,12 @@ def system_places(*, mac: bool = False) -> tuple[list[str], list[tuple[str, str]
 
 
 def program_places(
-    program: str, path: str, never: Iterable[str]
+    programs: Iterable[str], path: str, never: Iterable[str]
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return where a program is installed, its interpreter included, and the links there."""
+    """Return where programs are installed, their interpreters included, and the links there."""
     found: dict[str, None] = {}
     links: list[tuple[str, str]] = []
-    waiting, seen = [program], set[str]()
+    waiting, seen = [*programs], set[str]()
     while waiting:
         each = waiting.pop()
         if each in seen:

@@ -13,7 +13,12 @@ from bascule.errors import LaunchDenied
 from bascule.model.sandbox import InForce, Level, Sandbox, Standing, at_least
 from bascule.node.pool.process.confinement import seatbelt
 from bascule.node.pool.process.plan import Confinement, draw
-from bascule.node.pool.process.spawn import Launch, ServerProcess
+from bascule.node.pool.process.spawn import (
+    Launch,
+    ServerProcess,
+    started_programs,
+    working_directory,
+)
 from bascule.node.pool.process.trial import tried
 
 MAC: Final = "darwin"
@@ -89,7 +94,8 @@ class PlainLevels:
 
     def _inside(self, launch: Launch, confinement: Confinement, cwd: str | None) -> Launch:
         path = launch.env.get("PATH", os.defpath)
-        plan = draw(confinement, "seatbelt", launch.argv[0], cwd, path)
+        programs = started_programs(launch, launch.argv[0], working_directory(launch))
+        plan = draw(confinement, "seatbelt", programs, cwd, path)
         argv = seatbelt.command(plan, launch.argv, self._program)
         return replace(launch, argv=tuple(argv), cwd=cwd or plan["own"][0])
 

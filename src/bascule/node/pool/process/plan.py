@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,13 +54,14 @@ def dedicated_user(confinement: Confinement) -> int:
 def draw(
     confinement: Confinement,
     level: InForce,
-    program: str,
+    programs: Sequence[str],
     cwd: str | None,
     path: str,
 ) -> Plan:
     """Return the plan of one start; raise ``LaunchDenied`` for a grant that cannot be given.
 
-    ``cwd`` is the record's own, absolute; ``path`` is where the server's programs are looked for.
+    ``programs`` are what it starts, absolute. ``cwd`` is the record's own, absolute; ``path`` is
+    where the server's programs are looked for.
     """
     sandbox = confinement.sandbox
     plan: Plan = {
@@ -84,22 +85,22 @@ def draw(
         },
     }
     plan["own"] = [places.real(folder) for folder in confinement.own]
-    plan["check_read"] = [places.real(program)]
+    plan["check_read"] = [places.real(program) for program in programs]
     if keeps_files(level):
-        _add_places(plan, confinement, program, cwd, path)
+        _add_places(plan, confinement, programs, cwd, path)
     elif cwd is not None:
         plan["check_read"].append(cwd)
     return plan
 
 
 def _add_places(
-    plan: Plan, confinement: Confinement, program: str, cwd: str | None, path: str
+    plan: Plan, confinement: Confinement, programs: Sequence[str], cwd: str | None, path: str
 ) -> None:
     never = tuple(dict.fromkeys(places.real(place) for place in confinement.never))
     read = dict(_grants("read", confinement.sandbox.read, cwd, confinement))
     write = dict(_grants("write", confinement.sandbox.write, cwd, confinement))
     system, system_links = places.system_places(mac=plan["level"] == "seatbelt")
-    installed, program_links = places.program_places(program, path, never)
+    installed, program_links = places.program_places(programs, path, never)
     plan["check_read"] += read
     plan["write"] = list(write)
     plan["read"] = [
@@ -125,7 +126,7 @@ def _add_shim(plan: Plan, path: str, never: tuple[str, ...]) -> None:
     """Have bubblewrap start what leads to the proxy: it needs this Python inside."""
     if plan["level"] == "bwrap":
         script = str(Path(shim.__file__).resolve())
-        installed, links = places.program_places(sys.executable, path, never)
+        installed, links = places.program_places([sys.executable], path, never)
         plan["shim"] = [sys.executable, "-I", "-S", script]
         plan["read"] += [*installed, script]
         plan["links"] += links

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import secrets
@@ -18,6 +19,7 @@ from bascule.clock import Clock
 from bascule.errors import ServerUnavailable
 from bascule.model.launcher import comes_with
 from bascule.model.sandbox import InForce, Standing
+from bascule.model.shell_line import inner_programs
 from bascule.node.pool.process import warden_process
 from bascule.node.pool.process.plan import Confinement
 from bascule.node.pool.process.warden_process import MARKER, QUIET_WALKS, Process
@@ -206,6 +208,15 @@ def locate(command: str, env: Mapping[str, str], cwd: str) -> str:
     package = comes_with(command)
     hint = f"; it comes with {package}" if package else ""
     raise ServerUnavailable(f"command not found: {command!r}{hint}; the PATH searched is {path!r}")
+
+
+def started_programs(launch: Launch, program: str, cwd: str) -> tuple[str, ...]:
+    """Return what a launch starts: its program, and those that its command line names behind it."""
+    found = [program]
+    for command in inner_programs(launch.argv):
+        with contextlib.suppress(ServerUnavailable):  # what is not there, the shell will say
+            found.append(locate(command, launch.env, cwd))
+    return tuple(each for each in found if each is program or _is_file(Path(each)))
 
 
 def _is_file(path: Path) -> bool:

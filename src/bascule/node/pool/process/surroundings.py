@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bascule.model.sandbox import OWN_CWD, Sandbox
 from bascule.model.server import Stdio
+from bascule.model.shell_line import inner_programs
 from bascule.node.pool.process import places
 from bascule.node.pool.process.missed import Kind, Surroundings
 from bascule.node.pool.process.plain_levels import MAC
@@ -40,7 +41,7 @@ class Machine:
         found = shutil.which(program, path=self._path)
         if found is None:
             return ()
-        return tuple(dict.fromkeys(places.program_places(found, self._path, self._never)[0]))
+        return tuple(dict.fromkeys(places.program_places([found], self._path, self._never)[0]))
 
 
 def around(
@@ -49,11 +50,12 @@ def around(
     """Return what is around a record's server; ``path`` is where its programs are looked for."""
     machine = Machine(path, never)
     read = _granted(sandbox.read, stdio.cwd)
+    programs = (stdio.command, *inner_programs((stdio.command, *stdio.args)))
     return Surroundings(
         sandbox,
         machine,
         system=tuple(places.system_places(mac=sys.platform == MAC)[0]),
-        readable=(*machine.installed(stdio.command), *read),
+        readable=(*(place for each in programs for place in machine.installed(each)), *read),
         writable=_granted(sandbox.write, stdio.cwd),
         own=tuple(map(places.real, own)),
         never=never,
