@@ -68,7 +68,7 @@ async def test_up_says_so_when_the_first_server_comes_that_asks_for_more(tmp_pat
 
 
 @pytest.mark.requirement("record:sandbox:status")
-async def test_a_node_says_so_too_and_of_its_workers_only_one(tmp_path: Path):
+async def test_a_node_of_several_workers_says_so_too(tmp_path: Path):
     async with plane(tmp_path / "plane") as served:
         await served.put("servers", "notes", notes(sandbox={"level": "best"}))
         token, _ = await served.token("node")

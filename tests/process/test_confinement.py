@@ -112,8 +112,11 @@ def release(server: ServerProcess) -> None:
 
 
 def cgroups(word: str) -> list[Path]:
-    """Return the cgroups that carry a word in their names."""
-    return [path for path in Path("/sys/fs/cgroup").glob(f"*/**/bascule-{word}*") if path.is_dir()]
+    """Return the cgroups that carry a word in their names; those of others come and go."""
+    folders = (
+        Path(folder, name) for folder, names, _ in os.walk("/sys/fs/cgroup") for name in names
+    )
+    return [path for path in folders if path.name.startswith(f"bascule-{word}")]
 
 
 # What is granted
