@@ -112,8 +112,11 @@ def release(server: ServerProcess) -> None:
 
 
 def cgroups(word: str) -> list[Path]:
-    """Return the cgroups that carry a word in their names."""
-    return [path for path in Path("/sys/fs/cgroup").glob(f"*/**/bascule-{word}*") if path.is_dir()]
+    """Return the cgroups that carry a word in their names; those of others come and go."""
+    folders = (
+        Path(folder, name) for folder, names, _ in os.walk("/sys/fs/cgroup") for name in names
+    )
+    return [path for path in folders if path.name.startswith(f"bascule-{word}")]
 
 
 # What is granted
@@ -224,6 +227,20 @@ async def test_a_server_ends_as_it_would_outside(warden: Warden, place: Place, l
     await server.end()
     assert await server.wait() in (3, -signal.SIGTERM, -signal.SIGKILL)
     release(server)
+
+
+@pytest.mark.parametrize("level", KEEP_FILES)
+@pytest.mark.requirement("process:sandbox:inner-programs")
+async def test_a_program_that_a_shell_is_told_to_start_is_there_without_a_grant(
+    warden: Warden, place: Place, level: Level
+):
+    await needs(warden, level)
+    tool = place.folder / "tool"
+    tool.write_text("#!/bin/sh\necho started\n", encoding="ascii")
+    tool.chmod(0o755)
+    assert await said(warden, place.script(level, f"cd / && exec {tool} x")) == ("started\n", "", 0)
+    hidden = await said(warden, place.script(level, f"it={tool}; exec $it"))
+    assert (hidden[0], hidden[2]) == ("", 126 if level == "landlock" else 127)
 
 
 # Which level

@@ -20,6 +20,7 @@ from bascule.app.data_dir import HOMES_FOLDER, NODE_KEY_FILE, published, served_
 from bascule.app.doors import Doors, Means, open_doors
 from bascule.app.far_parts import KEY_BYTES, far_secrets, own_ledger
 from bascule.app.instance import asked_by_owner, instance_routes
+from bascule.app.isolation_notice import noticed
 from bascule.app.logs import process_log
 from bascule.app.node_holds import Holds, open_holds
 from bascule.app.node_own import own_routes, standing_of
@@ -305,7 +306,8 @@ async def _last_words(source: RpcSource) -> AsyncGenerator[None, None]:
 async def _serve(settings: Settings, parts: NodeParts, announce: Announced, orders: Orders) -> None:
     app = guarded_node(settings, parts, node_routes(parts))
     parts.doors.guests.app = app
-    async with listening(app, settings.server, orders) as server:
+    listener = listening(app, settings.server, orders)
+    async with noticed(listener, parts.doors.bridge) as server:
         with published(parts.data, server.url):
             announce(server.url, parts.standing())
             say(logger, logging.INFO, f"serving at {server.url}", data_dir=str(parts.data))

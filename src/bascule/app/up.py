@@ -23,10 +23,11 @@ from bascule.app.control_plane import (
     served_parts,
 )
 from bascule.app.doors import Doors, Means, open_doors
+from bascule.app.isolation_notice import noticed
 from bascule.app.local_node import LocalNode, LocalSource
 from bascule.app.logs import process_log
 from bascule.app.rpc import rpc_served
-from bascule.app.serving import Announce, Orders, Work, logger, serve
+from bascule.app.serving import Announce, Orders, Work, listening, logger, serve
 from bascule.app.settings import Settings
 from bascule.app.stores import Demo, Stores, open_stores
 from bascule.asgi.guard import GuardedRoute
@@ -69,7 +70,8 @@ async def up(
                 parts.doors.guests.app = app = guarded(settings, parts.plane, all_routes(parts))
                 works = _works(parts, orders)
                 rpc = rpc_served(settings, parts.plane, announce)
-                await serve(settings, stores, app, works, announce, orders, rpc)
+                listener = noticed(listening(app, settings.server, orders), parts.doors.bridge)
+                await serve(settings, stores, app, works, announce, orders, rpc, listener)
             with suppress(StoreUnavailable):  # what it said last is replaced at the next start
                 await stores.service.standing.forget_node(stores.node)
         say(logger, logging.INFO, "ended")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bascule.cli.command import shown
 from bascule.cli.command_line import typed
+from bascule.cli.missed_grants import granting_words, missed_words, with_missed
 from bascule.cli.parser import Option, many, option, switch
 from bascule.cli.progress import StatusLine
 from bascule.cli.terminal import YES, answer_to, somebody_is_there
@@ -146,8 +147,7 @@ async def _tried(
             inside = await registry.test_draft(record)
             if inside.ok:
                 return {**record}
-            bare: dict[str, JsonValue] = {**record, "sandbox": _LIMITS}
-            outside = await registry.test_draft(bare)
+            outside = await registry.test_draft({**record, "sandbox": _LIMITS})
     except BasculeError as error:
         if isinstance(error, ApiError) and error.code in _TOLD_AGAIN:
             return {**record}
@@ -155,22 +155,39 @@ async def _tried(
         return {**record}
     if not outside.ok:  # the sandbox is not at fault: it is written as it is, and may yet be mended
         return {**record}
-    for line in _missed(name, inside, outside):
+    return await _decided(registry, record, inside, outside, arguments)
+
+
+async def _decided(
+    registry: RegistryClient,
+    record: JsonObject,
+    inside: Trial,
+    outside: Trial,
+    arguments: argparse.Namespace,
+) -> dict[str, JsonValue]:
+    """Have a person decide about a server that works outside of its sandbox and not inside."""
+    name = shown(str(record.get("server_id")))
+    for line in (*_told(name, inside), f"with level limits it lists {outside.tool_count}"):
         _say(line)
+    wider = with_missed(record, inside.missed)
     if somebody_is_there():
+        if wider is not None and await answer_to("grant it that, and try again? [y/N]") in YES:
+            return await _tried(registry, wider, arguments)
         answer = await answer_to('write sandbox.level = "limits" instead? [y/N]')
-        return bare if answer in YES else {**record}
+        return {**record, "sandbox": _LIMITS} if answer in YES else {**record}
+    if wider is not None:
+        words = granting_words(record, wider)
+        _say(f"to grant that: {typed(f'servers set {name} {words}', arguments)}")
     looser = typed(f"servers set {name} sandbox=limits", arguments)
     _say(f"to let it have what it misses: a wider sandbox, or none of it: {looser}")
     return {**record}
 
 
-def _missed(name: str, inside: Trial, outside: Trial) -> list[str]:
-    said = [f"  stderr: {shown(line)}" for line in inside.stderr]
+def _told(name: str, inside: Trial) -> list[str]:
     return [
         f"{name} does not list its tools inside its sandbox: {shown(str(inside.error))}",
-        *said,
-        f"with level limits it lists {outside.tool_count}",
+        *(f"  stderr: {shown(line)}" for line in inside.stderr),
+        *(f"  {shown(line)}" for line in missed_words(inside.missed)),
     ]
 
 
