@@ -18,7 +18,8 @@ import pytest
 from bascule.errors import ServerUnavailable
 from bascule.model.fetch_line import fetch_line
 from bascule.model.launcher import from_cache
-from bascule.node.pool.fetch import Package, fetch, target_of
+from bascule.node.pool.fetch import fetch
+from bascule.node.pool.pins import Package
 from bascule.node.pool.process.spawn import Launch, Spawner
 from bascule.node.pool.process.warden import default_spawner
 from tests.flow.test_real_servers import launcher
@@ -105,7 +106,7 @@ def base() -> dict[str, str]:
 
 
 async def fetched(spawner: Spawner, launch: Launch) -> tuple[Package, ...]:
-    line = fetch_line(launch.argv, target_of(launch))
+    line = fetch_line(launch.argv)
     assert line is not None
     return await fetch(spawner, line, launch, base(), SECONDS)
 
@@ -124,7 +125,7 @@ async def test_an_npm_package_runs_no_script_when_it_is_fetched_and_starts_offli
     package = node_package(tmp_path)
     launch = server(tmp_path, launcher("npx"), "-y", "-p", str(package), "probe")
     [found] = await fetched(spawner, launch)
-    assert (found.name, found.version, found.digest[:7]) == ("probe", "1.2.3", "sha512-")
+    assert (found.name, found.version, found.hashes[0][:7]) == ("probe", "1.2.3", "sha512-")
     assert not (tmp_path / "installed").exists()
     assert not (tmp_path / "started").exists()
     started(launch)
@@ -138,7 +139,7 @@ async def test_a_wheel_runs_nothing_when_it_is_fetched_and_starts_offline(
     wheel = python_wheel(tmp_path)
     launch = server(tmp_path, launcher("uvx"), "--from", str(wheel), "probe")
     [found] = await fetched(spawner, launch)
-    assert (found.name, found.version, found.digest[:7]) == ("probe", "1.2.3", "sha256-")
+    assert (found.name, found.hashes[0][:7]) == (str(wheel), "sha256:")
     assert not (tmp_path / "installed").exists()
     assert not (tmp_path / "started").exists()
     started(launch)
@@ -170,7 +171,7 @@ async def test_a_fetch_that_takes_too_long_is_ended_and_named(spawner: Spawner, 
         (tmp_path / name).write_text("#!/bin/sh\nsleep 600\n", "utf-8")
         (tmp_path / name).chmod(0o755)
     launch = server(tmp_path, str(tmp_path / "uvx"), "probe")
-    line = fetch_line(launch.argv, target_of(launch))
+    line = fetch_line(launch.argv)
     assert line is not None
     with pytest.raises(ServerUnavailable, match="start_timeout_ms"):
         await fetch(spawner, line, launch, base(), 0.2)
