@@ -18,13 +18,13 @@ from urllib.parse import unquote
 Kind = Literal["uvx", "npx"]
 
 
-def wheel(name: str, version: str, word: str, needs: Mapping[str, str], tag: str) -> bytes:
-    """Make a wheel whose command prints a word."""
+def wheel(name: str, version: str, source: str, needs: Mapping[str, str], tag: str) -> bytes:
+    """Make a wheel whose command is the ``main`` of a source."""
     info = f"{name}-{version}.dist-info"
     requires = "".join(f"Requires-Dist: {other}{limit}\n" for other, limit in needs.items())
     meta = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}"
     files = {
-        f"{name}.py": f"def main():\n    print({word!r})\n",
+        f"{name}.py": source,
         f"{info}/METADATA": meta,
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n",
         f"{info}/entry_points.txt": f"[console_scripts]\n{name} = {name}:main\n",
@@ -79,19 +79,35 @@ class Registry:
         word: str = "",
         *,
         needs: Mapping[str, str] | None = None,
+        source: str | None = None,
         tag: str = "py3-none-any",
         honest: bool = True,
     ) -> str:
-        """Serve a version, or another in its place; return its hash as the launcher writes it.
+        """Serve a version that prints a word, or another in its place; return its hash.
 
         Without honesty, the registry goes on to say what it said before.
         """
         if self.kind == "uvx":
-            path = f"/files/{name}-{version}-{tag}.whl"
-            content = wheel(name, version, word, needs or {}, tag)
+            file = f"{name}-{version}-{tag}.whl"
+            source = source or f"def main():\n    print({word!r})\n"
+            content = wheel(name, version, source, needs or {}, tag)
         else:
-            path = f"/files/{name}-{version}.tgz"
+            file = f"{name}-{version}.tgz"
             content = module(name, version, word, needs or {})
+        return self.serve(name, version, file, content, needs=needs, honest=honest)
+
+    def serve(
+        self,
+        name: str,
+        version: str,
+        file: str,
+        content: bytes,
+        *,
+        needs: Mapping[str, str] | None = None,
+        honest: bool = True,
+    ) -> str:
+        """Serve a file of a version; return its hash as the launcher writes it."""
+        path = f"/files/{file}"
         self.served[path] = content
         if honest:
             self.stated[path] = content
