@@ -87,6 +87,29 @@ def test_clean_needs_no_process_and_knows_the_librarys_homes(tmp_path: Path):
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.requirement("cli:servers:clean", "process:fetch-pinned")
+def test_clean_forgets_what_servers_are_held_to_only_if_so_asked(tmp_path: Path):
+    homes = Homes(tmp_path / "data", ("homes",))
+    (tmp_path / "data").mkdir(mode=0o700)
+    files: dict[str, Path] = {}
+    for server_id in ("files", "time"):
+        found = homes.pin_file(server_id, ["uvx", "time"])
+        assert found is not None
+        found.write_text("{}", encoding="utf-8")
+        files[server_id] = found
+    words = ("servers", "clean", "time", "--data-dir", str(tmp_path / "data"))
+    cache = str(tmp_path / "cache")
+    assert command(*words, XDG_CACHE_HOME=cache).out.strip() == "no HOME is kept for time"
+    assert files["time"].stat().st_mtime == 0  # newer versions are looked for
+    dry = command(*words, "--pins", "--dry-run", "--json", XDG_CACHE_HOME=cache)
+    assert (dry.code, dry.json["pins"]) == (0, [str(files["time"])])
+    assert files["time"].exists()
+    done = command(*words, "--pins", XDG_CACHE_HOME=cache)
+    assert (done.code, f"forgot {files['time']}" in done.out) == (0, True)
+    assert not files["time"].exists()
+    assert files["files"].stat().st_mtime > 0
+
+
 @pytest.mark.requirement("cli:servers:clean")
 def test_clean_says_so_where_nothing_is_kept(tmp_path: Path):
     words = ("servers", "clean", "--data-dir", str(tmp_path / "data"))

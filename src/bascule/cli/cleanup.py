@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,9 +28,12 @@ _EXAMPLES = """\
 examples:
   bascule servers clean --dry-run
   bascule servers clean time
+  bascule servers clean time --pins
 
 Each local server has its own HOME, with the packages that uvx or npx downloaded into it. The next
-start creates it again. A HOME that is in use is not removed.
+start creates it again, with newer versions where the command leaves them open. A HOME that is in
+use is not removed. A version that was downloaded once must have the same hashes the next time;
+--pins accepts other ones, and newer dependencies of a version that the command names.
 """
 
 
@@ -38,24 +42,41 @@ def add_clean(actions: Actions) -> None:
     summary = "remove the kept HOMEs of local servers, with their packages"
     only = option("id", "ID", "only the HOMEs of this server", nargs="?")
     trial = switch("--dry-run", "print what would go, and exit")
-    command(actions, "clean", summary, clean, only, trial, DATA_DIR, CONFIG, JSON, epilog=_EXAMPLES)
+    pins = switch("--pins", "also forget the versions and hashes that servers are held to")
+    options = (only, trial, pins, DATA_DIR, CONFIG, JSON)
+    command(actions, "clean", summary, clean, *options, epilog=_EXAMPLES)
 
 
 def clean(arguments: argparse.Namespace) -> int:
     """Remove kept HOMEs; exit 1 when the server that was named has none."""
+    places = _places(arguments)
     found = [
         (homes, home)
-        for homes in _places(arguments)
+        for homes in places
         for home in homes.found()
         if arguments.id in (None, home.server_id)
     ]
     rows = [(home, _removed(homes, home, dry_run=arguments.dry_run)) for homes, home in found]
+    pins = [path for homes in places for path in _pins(homes, arguments)]
     homes = [_plain(home, outcome) for home, outcome in rows]
     nothing = "no HOME is kept" + (f" for {shown(arguments.id)}" if arguments.id else "")
     header = ("server", "size", "last used", "what", "folder")
     table = render_table(header, [_row(home, outcome) for home, outcome in rows], none=nothing)
-    show(arguments, {"dry_run": arguments.dry_run, "homes": homes}, table)
-    return EXIT_FAILED if arguments.id is not None and not rows else 0
+    forgotten = "would forget" if arguments.dry_run else "forgot"
+    texts = [f"{forgotten} {shown(str(path))}" for path in pins]
+    value = {"dry_run": arguments.dry_run, "homes": homes, "pins": [str(path) for path in pins]}
+    show(arguments, value, table, *texts)
+    return EXIT_FAILED if arguments.id is not None and not rows and not pins else 0
+
+
+def _pins(homes: Homes, arguments: argparse.Namespace) -> list[Path]:
+    """Forget what servers are held to, if so asked; else have newer versions looked for."""
+    files = homes.pin_files(arguments.id)
+    if not arguments.dry_run:
+        for file in files:
+            with suppress(OSError):
+                file.unlink() if arguments.pins else os.utime(file, (0, 0))
+    return files if arguments.pins else []
 
 
 def _places(arguments: argparse.Namespace) -> list[Homes]:

@@ -38,6 +38,7 @@ _MB = 1024 * 1024
 _USED = "used"
 _SIZE = "size"
 _READY = "ready"
+_PINS = ".pins.json"
 _TRIES = 100
 _GONE = ".gone-"
 _KEY_LENGTH = 16
@@ -149,6 +150,23 @@ class Homes:
         except OSError as fault:
             logger.warning("no HOME is kept below %s: %s", self.root, fault.strerror)
             return None
+
+    def pin_file(self, server_id: str, words: Sequence[str]) -> Path | None:
+        """Return where it is kept what a server fetched by those words; None where nothing can be.
+
+        It lies beside the server's HOMEs, in a folder that is private as theirs are.
+        """
+        try:
+            self._base.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with _entered(self._base, (*self._names, server_id)):
+                return self.root / server_id / f"{launch_key(words)}{_PINS}"
+        except OSError:
+            return None
+
+    def pin_files(self, server_id: str | None = None) -> list[Path]:
+        """Return all that is kept of what servers fetched, or one of them."""
+        folders = [folder for folder in _subfolders(self.root) if server_id in (None, folder.name)]
+        return sorted(file for folder in folders for file in folder.glob(f"*{_PINS}"))
 
     def _taken(self, names: Sequence[str]) -> Home:
         """Take a HOME; one that is removed at that very moment is made once more."""

@@ -10,15 +10,17 @@ import os
 import subprocess
 import tarfile
 import zipfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bascule.errors import ServerUnavailable
 from bascule.model.fetch_line import fetch_line
 from bascule.model.launcher import from_cache
-from bascule.node.pool.fetch import Package, fetch, target_of
+from bascule.node.pool.fetch import fetch
+from bascule.node.pool.pins import Package
 from bascule.node.pool.process.spawn import Launch, Spawner
 from bascule.node.pool.process.warden import default_spawner
 from tests.flow.test_real_servers import launcher
@@ -33,19 +35,16 @@ async def spawner() -> AsyncIterator[Spawner]:
     await made.close()
 
 
-def node_package(folder: Path) -> Path:
+def node_package(folder: Path, start: str = "", manifest: Mapping[str, Any] | None = None) -> Path:
     """Make a package whose installation says that it happened, and so does its start."""
-    files = {
-        "package.json": json.dumps(
-            {
-                "name": "probe",
-                "version": "1.2.3",
-                "bin": {"probe": "start.js"},
-                "scripts": {"postinstall": f"touch {folder}/installed"},
-            }
-        ),
-        "start.js": f"#!/usr/bin/env node\nrequire('fs').writeFileSync('{folder}/started', '')\n",
+    told = {
+        "name": "probe",
+        "version": "1.2.3",
+        "bin": {"probe": "s"},
+        "scripts": {"postinstall": f"touch {folder}/installed"},
     }
+    code = f"#!/usr/bin/env node\nrequire('fs').writeFileSync('{folder}/started', '')\n"
+    files = {"package.json": json.dumps(manifest or told), "s": start or code}
     path = folder / "probe.tgz"
     with tarfile.open(path, "w:gz") as archive:
         for name, text in files.items():
@@ -105,7 +104,7 @@ def base() -> dict[str, str]:
 
 
 async def fetched(spawner: Spawner, launch: Launch) -> tuple[Package, ...]:
-    line = fetch_line(launch.argv, target_of(launch))
+    line = fetch_line(launch.argv)
     assert line is not None
     return await fetch(spawner, line, launch, base(), SECONDS)
 
@@ -124,7 +123,7 @@ async def test_an_npm_package_runs_no_script_when_it_is_fetched_and_starts_offli
     package = node_package(tmp_path)
     launch = server(tmp_path, launcher("npx"), "-y", "-p", str(package), "probe")
     [found] = await fetched(spawner, launch)
-    assert (found.name, found.version, found.digest[:7]) == ("probe", "1.2.3", "sha512-")
+    assert (found.name, found.version, found.hashes[0][:7]) == ("probe", "1.2.3", "sha512-")
     assert not (tmp_path / "installed").exists()
     assert not (tmp_path / "started").exists()
     started(launch)
@@ -138,7 +137,7 @@ async def test_a_wheel_runs_nothing_when_it_is_fetched_and_starts_offline(
     wheel = python_wheel(tmp_path)
     launch = server(tmp_path, launcher("uvx"), "--from", str(wheel), "probe")
     [found] = await fetched(spawner, launch)
-    assert (found.name, found.version, found.digest[:7]) == ("probe", "1.2.3", "sha256-")
+    assert (found.name, found.hashes[0][:7]) == (str(wheel), "sha256:")
     assert not (tmp_path / "installed").exists()
     assert not (tmp_path / "started").exists()
     started(launch)
@@ -170,7 +169,39 @@ async def test_a_fetch_that_takes_too_long_is_ended_and_named(spawner: Spawner, 
         (tmp_path / name).write_text("#!/bin/sh\nsleep 600\n", "utf-8")
         (tmp_path / name).chmod(0o755)
     launch = server(tmp_path, str(tmp_path / "uvx"), "probe")
-    line = fetch_line(launch.argv, target_of(launch))
+    line = fetch_line(launch.argv)
     assert line is not None
     with pytest.raises(ServerUnavailable, match="start_timeout_ms"):
         await fetch(spawner, line, launch, base(), 0.2)
+
+
+@pytest.mark.requirement("process:fetch-runs-nothing")
+async def test_programs_that_a_package_brings_run_at_no_fetch_whatever_their_names(
+    spawner: Spawner, tmp_path: Path
+):
+    names = ("probe", "node", "sh", "npm", "true")
+    script = f"#!/bin/sh\ntouch {tmp_path}/started\n"
+    package = node_package(
+        tmp_path, script, {"name": "probe", "version": "1.2.3", "bin": dict.fromkeys(names, "s")}
+    )
+    await fetched(spawner, server(tmp_path, launcher("npx"), "-y", "-p", str(package), "probe"))
+    assert list((tmp_path / "home").rglob("node_modules/.bin/node"))
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.requirement("process:home:kept")
+@pytest.mark.parametrize("kind", ["uvx", "npx"])
+async def test_what_two_servers_fetch_are_copies_of_their_own(
+    spawner: Spawner, tmp_path: Path, kind: str
+):
+    package = node_package(tmp_path) if kind == "npx" else python_wheel(tmp_path)
+    option = "-p" if kind == "npx" else "--from"
+    files: list[set[tuple[int, int]]] = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        launch = server(tmp_path / name, launcher(kind), option, str(package), "probe")
+        await fetched(spawner, launch)
+        found = [path.lstat() for path in (tmp_path / name / "home").rglob("*") if path.is_file()]
+        files.append({(one.st_dev, one.st_ino) for one in found})
+    assert files[0]
+    assert files[0].isdisjoint(files[1])

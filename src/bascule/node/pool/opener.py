@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.errors import ServerUnavailable
-from bascule.model.fetch_line import fetch_line
+from bascule.errors import LaunchDenied, ServerUnavailable
+from bascule.model.fetch_line import FetchLine, fetch_line
 from bascule.model.launcher import from_cache, start_timeout
 from bascule.model.sandbox import BEST_FIRST, CLOSES_NETWORK, InForce, at_least
 from bascule.model.secret_use import server_use
 from bascule.model.server import ServerRecord
 from bascule.node.homes import Home, Homes, KeptHome
-from bascule.node.pool.fetch import fetch, target_of
+from bascule.node.pool.fetch import fetch, held_argv
 from bascule.node.pool.launch import (
     PrivateHomes,
     Resolved,
@@ -29,6 +29,7 @@ from bascule.node.pool.launch import (
     closed_places,
     resolve_launch,
 )
+from bascule.node.pool.pins import PinFile
 from bascule.node.pool.process.missed import missed
 from bascule.node.pool.process.plan import keeps_files
 from bascule.node.pool.process.spawn import (
@@ -196,11 +197,9 @@ class Opener:
             resolved = await resolve_launch(record, reading, home, self._kept, sharer.home)
             kept = resolved.kept
             self._remember(resolved.known_values, resolved.reference_values)
-            launch, noted = _cached(resolved.launch, kept)
-            cached = launch is not resolved.launch
+            noted, cached = _believed(resolved.launch, kept)
             events.on_step("start")
-            if not cached:
-                launch = await self._fetched(record, resolved, reading)
+            launch = await self._ready(record, resolved, reading, cached=cached)
             proxy = await self._way_out(record, launch)
             process = await self._spawner.spawn(launch)
             events.on_step("handshake")
@@ -218,25 +217,36 @@ class Opener:
 
         return _ProcessChannel(_Counted(process, clear_away), events, noted, cached=cached)
 
-    async def _fetched(self, record: ServerRecord, resolved: Resolved, reading: Reading) -> Launch:
-        """Fetch what a confined server is made of; return how to start it from that.
+    async def _ready(
+        self, record: ServerRecord, resolved: Resolved, reading: Reading, *, cached: bool
+    ) -> Launch:
+        """Return how to start a server, once what it is made of is there.
 
-        Where nothing can be fetched now, what came before is enough.
+        A confined one is fetched apart; where nothing can be fetched now, what came before is
+        enough. What came before and is another now is not.
         """
-        launch, sandbox = resolved.launch, record.sandbox
-        if sandbox is None or not at_least(sandbox.level, CLOSES_NETWORK):
-            return launch
-        offline = from_cache(launch.argv)
-        line = fetch_line(launch.argv, target_of(launch), build=sandbox.build)
-        if offline is None or line is None:
-            return launch
-        base = base_environment(reading, resolved.folder)
-        try:
-            await fetch(self._spawner, line, launch, base, start_timeout(record))
-        except ServerUnavailable:
-            if resolved.kept is None or not resolved.kept.postpone():
+        launch = resolved.launch
+        line = _fetch_line(record, launch)
+        pins = None if line is None else await asyncio.to_thread(self._pins, record, line)
+        if line is not None and not cached:
+            base = base_environment(reading, resolved.folder)
+            seconds = start_timeout(record)
+            try:
+                await fetch(self._spawner, line, launch, base, seconds, pins)
+            except LaunchDenied:
                 raise
-        return replace(launch, argv=offline)
+            except ServerUnavailable:
+                if resolved.kept is None or not resolved.kept.postpone():
+                    raise
+        if line is None and not cached:
+            return launch
+        held = await asyncio.to_thread(held_argv, launch, pins)
+        return replace(launch, argv=from_cache(held) or held)
+
+    def _pins(self, record: ServerRecord, line: FetchLine) -> PinFile | None:
+        """Return what a line of a server is held to; None where nothing is kept."""
+        file = None if self._kept is None else self._kept.pin_file(record.server_id, line.words)
+        return None if file is None else PinFile(record.server_id, file, self._clock)
 
     async def _way_out(self, record: ServerRecord, launch: Launch) -> ForwardProxy | None:
         """Return what lets a server reach the hosts of its record, where it reaches no others."""
@@ -296,16 +306,23 @@ async def _swept(sweep: Awaitable[list[KeptHome]]) -> None:
         logger.info("removed the kept HOME %s of %s", home.folder.name, home.server_id)
 
 
-def _cached(launch: Launch, kept: Home | None) -> tuple[Launch, Home | None]:
-    """Start what was fetched before without asking the network, as long as it is fresh.
+def _fetch_line(record: ServerRecord, launch: Launch) -> FetchLine | None:
+    """Return how a server is fetched apart from its start; None where it is not."""
+    sandbox = record.sandbox
+    if sandbox is None or not at_least(sandbox.level, CLOSES_NETWORK):
+        return None
+    return fetch_line(launch.argv, build=sandbox.build)
 
-    pnpm, bunx and pipx do so of themselves; uv and npm would ask at each start, and fail or wait
-    for a minute where there is no network. Of them alone the HOME is to know what came up.
+
+def _believed(launch: Launch, kept: Home | None) -> tuple[Home | None, bool]:
+    """Say which HOME is to know what came up, and whether to start what was fetched before.
+
+    That asks no network, as long as it is fresh. pnpm, bunx and pipx do so of themselves; uv and
+    npm would ask at each start, and fail or wait for a minute where there is no network.
     """
-    argv = from_cache(launch.argv)
-    if argv is None or kept is None:
-        return launch, None
-    return (replace(launch, argv=argv) if kept.complete else launch), kept
+    if kept is None or from_cache(launch.argv) is None:
+        return None, False
+    return kept, kept.complete
 
 
 class _ProcessChannel(StdioChannel):
