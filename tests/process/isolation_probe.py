@@ -380,11 +380,57 @@ def _(world: World) -> None:
             memory[at] = 1
 
 
+# Filling the disk through HOME, in ways that differ in what somebody outside can see of it.
+
+_HELD: list[int] = []
+
+
+def _written(name: str, folder: int | None = None) -> int:
+    file = os.open(name, os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=folder)
+    os.write(file, bytes(MB))
+    return file
+
+
+def _fill_plainly(at: int) -> None:
+    os.close(_written(f"fill{at}"))
+
+
+def _fill_without_names(at: int) -> None:
+    _HELD.append(_written("fill"))
+    Path("fill").unlink()
+
+
+def _fill_a_closed_folder(at: int) -> None:
+    Path("closed").mkdir(exist_ok=True)
+    Path("closed").chmod(0o300)
+    os.close(_written(f"closed/fill{at}"))
+
+
+def _fill_in_depth(at: int) -> None:
+    name = "a" * 250
+    folder = _HELD[-1] if _HELD else os.open(".", os.O_RDONLY)
+    os.mkdir(name, dir_fd=folder)
+    _HELD.append(os.open(name, os.O_RDONLY, dir_fd=folder))
+    if at > 16:  # deeper than any path that the kernel takes
+        os.close(_written("fill", _HELD[-1]))
+
+
+WAYS_TO_FILL: dict[str, Callable[[int], None]] = {
+    "fill the disk through HOME": _fill_plainly,
+    "fill it with files that have no name": _fill_without_names,
+    "fill it in a folder that it closed": _fill_a_closed_folder,
+    "fill it deeper than a path reaches": _fill_in_depth,
+}
+
+
 def fill(world: World) -> None:
-    """Write into HOME until somebody stops it."""
+    """Write into HOME, when told to, until there is more than there may be."""
+    sys.stdin.readline()
+    os.chdir(os.environ["HOME"])
     for at in range(world["fill_mb"]):
-        with Path(os.environ["HOME"], f"fill{at}").open("wb") as file:
-            file.write(bytes(MB))
+        WAYS_TO_FILL[world["fill"]](at)
+    sys.stdout.write("filled\n")
+    sys.stdout.flush()
     signal.pause()
 
 
@@ -421,7 +467,7 @@ def tried(function: Attempt, world: World) -> str:
 def main() -> None:
     """Try everything, and say what happened."""
     world: World = json.loads(sys.argv[1])
-    if world.get("only") == "fill":
+    if world["fill"]:
         fill(world)
         return
     LEFT_OPEN.extend(each for each in range(3, 256) if _is_open(each))
