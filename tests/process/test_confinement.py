@@ -30,6 +30,8 @@ from tests.scale import scaled
 from tests.waits import SOON_SECONDS, until
 
 PATH = {"PATH": os.environ["PATH"]}
+#: The system's, which every user may start: the one that runs this may be in somebody's HOME.
+PYTHON = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
 KEEP_FILES: tuple[Level, ...] = ("landlock", "namespaces", "bwrap")
 
 
@@ -305,6 +307,39 @@ async def test_many_starts_and_ends_leave_nothing(
         release(server)
     assert left_over(word, place) == before
     assert cgroups(own) == []
+
+
+STRAY = """
+import os, signal, sys
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.setsid()
+        code = "import signal; signal.pause()"
+        os.execve(sys.executable, [sys.executable, "-I", "-c", code, sys.argv[1]], {})
+    os._exit(0)
+os.wait()
+print("up", flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, for a cgroup that can be made")
+@pytest.mark.parametrize("level", BEST_FIRST)
+async def test_what_sheds_its_mark_and_session_ends_with_its_server_while_others_go_on(
+    warden: Warden, place: Place, level: Level
+):
+    await needs(warden, level)
+    word = secrets.token_hex(8)
+    neighbour = await warden.spawn(place.script(level, "sleep 1000"))
+    server = await warden.spawn(place.launch(level, PYTHON, "-I", "-c", STRAY, word))
+    await until(lambda: _all_of(server.stdout_fd) == "up\n")
+    await server.end()
+    assert traces(word) == []
+    assert psutil.pid_exists(neighbour.pid)
+    await neighbour.end()
+    release(server)
+    release(neighbour)
 
 
 def owner_prefix(warden: Warden) -> str:
