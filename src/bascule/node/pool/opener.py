@@ -43,7 +43,6 @@ from bascule.node.pool.process.surroundings import around
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.transport.stdio import StdioChannel
 from bascule.node.sharing import ALL, Sharer
-from bascule.outbound.egress import EgressRules
 from bascule.outbound.forward_proxy import ForwardProxy, Passage
 from bascule.outbound.references import Reading, SecretResolver
 from bascule.outbound.rules import NodeRules
@@ -256,8 +255,10 @@ class Opener:
             return None
         proxy = ForwardProxy(
             record.sandbox.hosts,
-            EgressRules(self._rules.egress),
+            self._rules,
+            self._variables(),
             lambda passage: self.on_passage(record.server_id, passage),
+            clock=self._clock,
         )
         await proxy.listen(Path(launch.confinement.egress))
         return proxy
@@ -270,9 +271,11 @@ class Opener:
 
     def _reading(self, record: ServerRecord, events: Events) -> Reading:
         """Return what reads the references of one record, with the variables as they are now."""
-        environ = os.environ if self._environ is None else self._environ
         use = server_use(record)
-        return Reading(self._rules, environ, self._secrets, use, events.secrets_read)
+        return Reading(self._rules, self._variables(), self._secrets, use, events.secrets_read)
+
+    def _variables(self) -> Mapping[str, str]:
+        return os.environ if self._environ is None else self._environ
 
     def _remember(self, known: Set[str], read: Set[str]) -> None:
         """Keep the same sets while nothing new is in them: others compare them by identity."""
