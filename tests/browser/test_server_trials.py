@@ -105,7 +105,7 @@ async def test_each_server_is_tried_inside_and_written_with_what_was_decided(
     await expect(sound).to_contain_text("It lists 6 tools inside its sandbox.")
     await expect(misses).to_contain_text("It does not list its tools inside its sandbox.")
     await expect(misses).to_contain_text("With limits only it lists 1 tool.")
-    await expect(misses).to_contain_text(str(needed))  # as the server's own words say
+    await expect(misses).to_contain_text(f"It could not read {needed}.")
     await expect(hopeless).to_contain_text("its sandbox is not the cause")
     await expect(hopeless.get_by_role("checkbox")).to_have_count(1)  # no limits are offered
     await screen.axe()
@@ -184,9 +184,28 @@ async def test_what_is_tried_and_decided_fits_a_phone_and_a_keyboard(
     await screen.page.keyboard.type("It may read")
     await screen.press(screen.button("Try 1 server"))
     await expect(keys).to_contain_text("It lists 1 tool inside its sandbox.")
+    await expect(screen.button("Grant it that, and try again")).to_have_count(0)
     await screen.press(screen.button("Import 1 server"))
     await screen.says("Next: start each, and allow its tools")
     assert await sandbox_of(site, "keys") == {"read": [str(needed.parent)]}
+
+
+@pytest.mark.requirement("admin:web:import-trial")
+async def test_what_a_server_missed_is_granted_and_it_is_tried_again(
+    register: Register, screen: Screen, site: Site, needed: Path
+):
+    register.knows(f"{SERVERS}/wider")
+    await preview(screen, wider=reader(needed), broken=BROKEN)
+    await screen.button("Try 2 servers").click()
+    wider = server(screen, "wider")
+    await screen.press(wider.get_by_role("button", name="Grant it that, and try again"))
+    await expect(wider).to_contain_text("It lists 1 tool inside its sandbox.")
+    await expect(wider).to_contain_text(f"all of the network, and {needed}.")
+    await screen.axe()
+    await screen.page.get_by_role("checkbox", name="broken").uncheck()
+    await screen.button("Import 1 server").click()
+    await screen.says("Next: start each, and allow its tools")
+    assert await sandbox_of(site, "wider") == {"read": [str(needed)]}
 
 
 async def fill_in(screen: Screen, name: str, entry: dict[str, Any]) -> None:
@@ -243,3 +262,31 @@ async def test_a_new_server_that_works_neither_way_is_offered_nothing(screen: Sc
     await screen.button("Test these settings").click()
     await screen.says("its sandbox is not the cause")
     await expect(screen.button("Use limits only", exact=False)).to_have_count(0)
+
+
+@pytest.mark.requirement("admin:web:form-trial")
+async def test_what_a_new_server_missed_is_granted_in_its_form(
+    register: Register, screen: Screen, site: Site, needed: Path
+):
+    register.knows(f"{SERVERS}/missing")
+    await fill_in(screen, "missing", reader(needed))
+    await screen.button("Test these settings").click()
+    await screen.says(f"It could not read {needed}.")
+    await screen.press(screen.button("Grant it that, and try again"))
+    await screen.says("It works: 1 tool")
+    await review_and_save(screen)
+    assert await sandbox_of(site, "missing") == {"read": [str(needed)]}
+
+
+@pytest.mark.requirement("admin:web:form-trial")
+async def test_the_test_of_a_server_names_what_it_missed(
+    register: Register, screen: Screen, needed: Path
+):
+    record = {"server_id": "tested", "transport": "stdio", "sandbox": {"level": "best"}}
+    await register({**record, "stdio": reader(needed)})
+    await screen.open("servers/tested/test")
+    await screen.button("Test").click()
+    await screen.says(f"It could not read {needed}.")
+    await screen.axe("light")
+    await screen.link("Change what its sandbox grants").click()
+    await expect(screen.button("Review and save")).to_be_visible()
