@@ -182,7 +182,8 @@ class Fleet:
 
     def _failed(self, node: Node, *, steady: bool = False, overrun: bool = False) -> None:
         node.failures = 0 if steady else node.failures + 1
-        pause = self._rhythm.delay(node.failures, self._rng.uniform, overrun=overrun)
+        limit = self._rhythm.overrun_limit_seconds if overrun else None
+        pause = self._rhythm.delay(node.failures, self._rng.uniform, limit=limit)
         self._later(pause, partial(self._try, node))
 
     def _try(self, node: Node) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from bascule.model.kinds import CLASSES, COLLECTIONS, KINDS
 from bascule.wire.api.addresses import ADMIN
 from bascule.wire.api.history import DryRun, RolledBack
-from bascule.wire.api.imports import ImportText
+from bascule.wire.api.imports import ImportText, ImportTrial
 from bascule.wire.api.proposals import ProposalRefused
 from bascule.wire.api.records import RecordRemoved
 from bascule.wire.api.trials import Trial, TrialStep
@@ -21,7 +21,7 @@ Exchanges: TypeAlias = dict[tuple[str, str], Exchange]
 
 #: What stands in answers that are one of several.
 SHAPES: tuple[type[Struct], ...] = (
-    *(DryRun, ImportText, RecordRemoved, RolledBack, Trial, TrialStep),
+    *(DryRun, ImportText, ImportTrial, RecordRemoved, RolledBack, Trial, TrialStep),
 )
 _SERVERS = f"{ADMIN}/servers"
 _STEPS: Schema = {
@@ -34,6 +34,7 @@ _AT_NODE: Mapping[str, Schema] = {
         "description": "the node to ask, by its name; else one that can answer",
     }
 }
+_DRAFT: Schema = {"anyOf": [ref(CLASSES["server"]), ref(ImportTrial)]}
 _DRY_RUN: Mapping[str, Schema] = {
     "dry_run": {"type": "boolean", "description": "true: every check, the difference, no write"}
 }
@@ -62,7 +63,7 @@ def _trials(known: Exchanges) -> Exchanges:
     trial = replace(known[stored], also={"text/event-stream": _STEPS}, query=_AT_NODE)
     tools = "GET", f"{_SERVERS}/{{id}}/tools"
     refusals = (*known["POST", _SERVERS].refusals, "not_found", "no_node")
-    draft = replace(trial, refusals=refusals, body=CLASSES["server"])
+    draft = replace(trial, refusals=refusals, body=_DRAFT)
     shown = replace(known[tools], query=_AT_NODE)
     return {stored: trial, drafted: draft, tools: shown}
 

@@ -47,4 +47,5 @@ def timeout_of(item: pytest.Item) -> float:
     """Return how many seconds a test may take by its own timeout."""
     marker = item.get_closest_marker("timeout")
     given = None if marker is None else marker.kwargs.get("timeout", *marker.args[:1])
-    return float(item.config.getini("timeout") if given is None else given)
+    usual = item.config.getoption("timeout") or item.config.getini("timeout")
+    return float(usual if given is None else given)

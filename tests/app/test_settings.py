@@ -98,6 +98,7 @@ GIVEN: dict[str, tuple[str, Any, str, Any, Any]] = {
     "node.guests": ('node.guests = ["f"]', ("f",), "/e/*.wasm", ("/e/*.wasm",), None),
     "node.max_guests": ("node.max_guests = 3", 3, "0", 0, None),
     "node.workers": ("node.workers = 2", 2, "3", 3, 4),
+    "node.worker_seconds": ("node.worker_seconds = 60", 60, "90", 90, None),
     "node.guest_memory_mb": ("node.guest_memory_mb = 5", 5, "6", 6, None),
     "node.egress": ('node.egress = ["f"]', ("f",), "10.0.0.0/8", ("10.0.0.0/8",), None),
     **{

@@ -96,11 +96,31 @@ async def test_what_is_taken_replaces_everything_at_once():
 
 async def test_a_token_that_was_just_made_is_awaited_for_a_moment():
     plane = Plane()
-    minted = await plane.tokens.mint("agent", "client", task_id="writing")
     node = NodeTokens(clock=plane.clock, patience=SOON_SECONDS)
-    found, _ = await asyncio.gather(node.verify(minted.token), plane.give(node))
-    assert found == await plane.tokens.verify(minted.token)
-    assert await NodeTokens(patience=0.01).verify(minted.token) is None
+    await plane.give(node)
+    other = await plane.tokens.mint("other", "client", task_id="writing")
+    found, _ = await asyncio.gather(node.verify(other.token), plane.give(node))
+    assert found == await plane.tokens.verify(other.token)
+
+
+async def test_a_token_that_cannot_be_new_is_refused_without_a_wait():
+    plane = Plane()
+    minted = await plane.tokens.mint("agent", "client", task_id="writing")
+    node = NodeTokens(clock=plane.clock, patience=10 * SOON_SECONDS)
+    await plane.give(node)
+    assert await node.verify(minted.token) is not None
+    await plane.tokens.revoke(minted.record.id)
+    await plane.give(node)
+    async with asyncio.timeout(SOON_SECONDS):
+        assert await node.verify(minted.token) is None
+        assert await node.verify("no token at all") is None
+
+
+async def test_a_token_that_nobody_is_told_of_is_refused_after_a_moment():
+    plane = Plane()
+    node = NodeTokens(clock=plane.clock, patience=0.01)
+    await plane.give(node)
+    assert await node.verify((await plane.tokens.mint("a", "client", task_id="w")).token) is None
 
 
 async def test_somebody_who_is_switched_off_is_refused():

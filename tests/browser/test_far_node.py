@@ -13,7 +13,7 @@ import pytest
 from playwright.async_api import expect
 
 from bascule.wire.api.addresses import ADMIN
-from tests.browser.screen import Screen
+from tests.browser.screen import PHONE, Screen
 from tests.browser.site import Site, serving
 from tests.browser.test_playground import call, say
 from tests.browser.visit import Visit
@@ -92,3 +92,69 @@ async def test_the_playground_speaks_to_the_node(visit: Visit, split_site: Site)
     await say(screen, "call notes.list_notes")
     await screen.says("mcp__notes__list_notes said")
     await expect(call(screen, "list_notes")).to_contain_text("Answered")
+
+
+@pytest.mark.requirement("admin:web:audit-node")
+async def test_the_trail_says_which_node_wrote_a_row_and_is_searched_by_it(
+    visit: Visit, split_site: Site
+):
+    screen = await at(visit, split_site)
+    await screen.open("tools/notes/list_notes/try")
+    await screen.button("Call list_notes").click()
+    outcome = screen.page.get_by_label("What came of it")
+    await expect(outcome.locator(".tag.good")).to_have_text("ok")
+    await screen.open("audit")
+    rows = screen.page.get_by_role("list", name="Entries of the audit trail")
+    by_node = rows.get_by_role("listitem").filter(has=screen.link("east", exact=False))
+    await expect(by_node.filter(has_text="list_notes").first).to_be_visible()
+    # What the control plane wrote itself says no node: its own token was made there.
+    here = rows.get_by_role("listitem").filter(has_text="Token east made")
+    await expect(here.get_by_role("link", name="east")).to_have_count(0)
+    await screen.axe()
+    await screen.button("More filters").click()
+    await screen.field("Node").fill("east")
+    await screen.button("Search").click()
+    await expect(by_node.filter(has_text="list_notes").first).to_be_visible()
+    await expect(here).to_have_count(0)
+    await screen.resize(PHONE)
+    await screen.fits()
+    await screen.axe()
+    await screen.open("audit?node=west")
+    await screen.says("Nothing matches")
+    await screen.open("audit?node=east&event=call")
+    await rows.get_by_role("link", name="list_notes", exact=False).first.click()
+    whole = screen.page.get_by_label("The call", exact=True)
+    await whole.get_by_role("link", name="east").click()
+    await expect(screen.heading).to_have_text("east")
+    await screen.link("What it wrote in the audit").click()
+    await screen.button("Fewer filters").wait_for()
+    await expect(screen.field("Node")).to_have_value("east")
+
+
+@pytest.mark.requirement("admin:overview:nodes")
+async def test_the_overview_counts_what_its_nodes_do(visit: Visit, split_site: Site):
+    screen = await at(visit, split_site)
+    await screen.open("overview")
+    await screen.settled()
+    status, answer = await split_site.ask(
+        *("POST", "/admin/api/tokens"),
+        token=split_site.admin,
+        body={"role": "client", "name": "counted", "task_id": "t"},
+    )
+    assert status == 201, answer
+    node_url = (await split_site.get("/api/v1/identity"))["node_url"]
+    calling = {"Authorization": f"Bearer {answer['token']}"}
+    path, body = f"{node_url}/api/v1/tools/call", {"name": "mcp__notes__current_time"}
+
+    async def called() -> bool:  # once the node has heard of the token
+        async with split_site.http.post(path, json=body, headers=calling) as found:
+            return found.status == 200
+
+    await until(called)
+    busiest = screen.page.get_by_role("region", name="By server and tool")
+    await busiest.get_by_role("button", name="notes").click()
+    await expect(busiest.get_by_role("link", name="current_time")).to_be_visible()
+    recent = screen.page.get_by_role("region", name="Calls as they end")
+    await expect(recent.get_by_text("current_time")).to_be_visible()
+    await screen.says_not("under way")
+    await screen.axe()

@@ -13,6 +13,7 @@ from checks.tree import ROOT
 SUITE = """
 import ctypes
 import signal
+import threading
 import pytest
 
 def hang():
@@ -24,7 +25,7 @@ def test_hangs():
     hang()
 
 def test_others():
-    pass
+    threading.Event().wait(2)  # longer than the timeout of the file, not than that of the command
 
 @pytest.fixture
 def unending():
@@ -52,8 +53,17 @@ def pytest_configure(config):
 def test_a_test_that_cannot_be_ended_is_named_and_the_others_run(tmp_path: Path):
     (tmp_path / "test_suite.py").write_text(SUITE, encoding="utf-8")
     (tmp_path / "conftest.py").write_text(CONFTEST, encoding="utf-8")
-    (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout = 30\n", encoding="utf-8")
-    options = ["-n2", "-p", "no:cacheprovider", "-p", "no:randomly", "--rootdir", str(tmp_path)]
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout = 1\n", encoding="utf-8")
+    options = [
+        "-n2",
+        "--timeout=30",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:randomly",
+        "--rootdir",
+        str(tmp_path),
+    ]
     command = [sys.executable, "-m", "checks.run_tests", *options, str(tmp_path)]
     done = subprocess.run(
         command,

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from bascule.cli.findings import Finding
+from bascule.outbound.network_variables import OUTWARD
 from tests.cli.served import process
 from tests.flow.node_process import LINE, filled, node, notes
 
 ALLOWED = ("--allow-executable", LINE)
+#: Whatever this machine's own way to the network is.
+WAY_OUT = [word for name in OUTWARD for word in ("--allow-variable", name)]
 
 
 async def preflight(data: Path, *words: str, **env: str) -> tuple[int, dict[str, Finding]]:
@@ -36,7 +39,7 @@ def failed(found: dict[str, Finding]) -> dict[str, str]:
 async def test_a_node_that_can_serve_is_told_so_and_left_as_it_was(tmp_path: Path):
     data = tmp_path / "node"
     async with filled(tmp_path / "plane") as (served, token, _):
-        words = ("--registry", served.grpc, *ALLOWED)
+        words = ("--registry", served.grpc, *ALLOWED, *WAY_OUT)
         code, found = await preflight(data, *words, BASCULE_TOKEN=token)
         assert (code, {one.verdict for one in found.values()}) == (0, {"ok"}), found
         assert "this is node 'east'" in found["control plane"].words
@@ -67,6 +70,25 @@ async def test_rules_that_refuse_every_record_fail_and_those_that_refuse_some_wa
         assert (code, found["rules"].verdict) == (0, "warning")
         assert "1 of 3 servers are refused here: far: " in found["rules"].words
         assert "--allow-egress api.example.com" in found["rules"].words
+
+
+@pytest.mark.requirement("cli:preflight-node")
+async def test_certificates_and_proxies_that_servers_do_without_are_named(tmp_path: Path):
+    async with filled(tmp_path / "plane") as (served, token, _):
+        there = ("--registry", served.grpc, *ALLOWED)
+        here = {"SSL_CERT_FILE": "/ca.pem", "no_proxy": "127.0.0.1"}
+        code, found = await preflight(tmp_path / "node", *there, BASCULE_TOKEN=token, **here)
+        assert (code, found["way out"].verdict) == (0, "warning")
+        assert "--allow-variable SSL_CERT_FILE" in str(found["way out"].mend)
+        async with node(tmp_path / "node", served.grpc, token, **here) as up:
+            assert await up.end() == 0
+            assert up.process.stderr is not None
+            said = (await up.process.stderr.read()).decode()
+        assert "servers are not given" in said
+        assert "--allow-variable no_proxy" in said
+        allowed = (*there, *WAY_OUT)
+        _, found = await preflight(tmp_path / "node", *allowed, BASCULE_TOKEN=token, **here)
+        assert found["way out"].verdict == "ok"
 
 
 @pytest.mark.requirement("cli:preflight-node")

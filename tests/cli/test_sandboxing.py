@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from bascule.cli.process_checkup import isolation_warnings
 from bascule.model.sandbox import BEST_FIRST
 from bascule.testing import ScriptedServer
 from tests.cli.served import Done, Served, command, served
+from tests.cli.terminal import Terminal
 
 DEMO = ("--", sys.executable, "-m", "bascule.demo.server")
 
@@ -118,6 +120,56 @@ def test_a_server_that_misses_something_inside_is_told_of_with_how_to_give_less(
     assert up.json("servers", "test", "granted")["ok"]
 
 
+@pytest.mark.requirement("record:sandbox:missed")
+def test_what_a_server_missed_is_named_with_what_grants_it(up: Served, needed: Path):
+    added = up("servers", "add", "needs", "--allow", "*", *reader(needed))
+    option = f"it could not read {needed}: --read {needed} (sandbox.read) grants it"
+    assert option in added.err
+    [line] = [line for line in added.err.splitlines() if line.startswith("to grant that: ")]
+    assert f"""servers set needs 'sandbox.read=["{needed}"]'""" in line
+    tested = up("servers", "test", "needs")
+    assert option in tested.err
+    assert {"field": "read", "value": str(needed), "wanted": str(needed)} in json.loads(
+        up("servers", "test", "needs", "--json").out
+    )["missed"]
+    words = shlex.split(line.removeprefix("to grant that: "))
+    assert up(*words[words.index("servers") : words.index("--data-dir")]).code == 0
+    assert up.json("servers", "test", "needs")["missed"] == []
+
+
+@pytest.mark.requirement("record:sandbox:missed")
+def test_a_server_that_needs_the_network_or_another_folder_is_told_so(up: Served, needed: Path):
+    program, args = ScriptedServer().command
+    become = "os.execv(sys.argv[1], sys.argv[1:])"
+    needed.parent.chmod(0o777)
+    scripts = {
+        "calls": f"import os, sys, socket; socket.create_server(('127.0.0.1', 0)); {become}",
+        "writes": f"import os, sys; open({str(needed.parent / 'new')!r}, 'w'); {become}",
+    }
+    said = {
+        name: up(
+            "servers", "add", name, "--network", "none", "--", program, "-c", script, program, *args
+        ).err
+        for name, script in scripts.items()
+    }
+    assert "it did not reach the network: --network full (sandbox.network) lets it" in said["calls"]
+    assert "servers set calls sandbox.network=full" in said["calls"]
+    assert f"--write {needed.parent} (sandbox.write) grants it" in said["writes"]
+
+
+@pytest.mark.requirement("record:sandbox:missed")
+def test_whoever_is_there_is_asked_to_grant_what_was_missed_and_it_is_tried_again(
+    up: Served, needed: Path
+):
+    own = ("servers", "add", "asked-about", "--data-dir", str(up.data), *reader(needed))
+    terminal = Terminal([sys.executable, "-m", "bascule", *own])
+    terminal.until("grant it that, and try again? [y/N]")
+    terminal.type("y")
+    assert terminal.finish() == 0, terminal.shown
+    assert "instead?" not in terminal.shown
+    assert sandbox_of(up, "asked-about") == {"read": [str(needed)]}
+
+
 @pytest.mark.requirement("record:sandbox:trial")
 def test_a_server_that_does_not_start_at_all_is_written_as_it_is(up: Served):
     added = up("servers", "add", "broken", "--", "/bin/false")
@@ -183,6 +235,7 @@ def test_the_level_in_force_is_shown_with_the_one_that_was_asked_for(up: Served,
     words = f"isolation {standing['in_force']} (asked for best)"
     assert f"level: {words}" in up("servers", "status", "level").out
     assert f"# {words}" in up("servers", "get", "level").out
+    assert row_of(up, "level")["isolation"] == standing["in_force"]
     record = {"server_id": "here", "transport": "stdio", "allowed_tools": ["*"]}
     stdio = {"command": sys.executable, "args": ["-m", "bascule.demo.server"]}
     (tmp_path / "here.json").write_text(
@@ -192,6 +245,28 @@ def test_the_level_in_force_is_shown_with_the_one_that_was_asked_for(up: Served,
     [found] = json.loads(done.out)["servers"]
     assert (found["sandbox"]["asked"], found["sandbox"]["in_force"]) == ("limits", "limits")
     assert "isolation limits" in command("doctor", "--registry-dir", str(tmp_path)).out
+
+
+def row_of(up: Served, server: str) -> dict[str, str]:
+    """Return what the list of servers says in the columns before where one is."""
+    head, *rows = (line.split() for line in up("servers", "list").out.splitlines())
+    [row] = [row for row in rows if row[0] == server]
+    return dict(zip(head, row, strict=False))
+
+
+@pytest.mark.requirement("record:sandbox:status")
+def test_the_list_of_servers_has_the_isolation_in_force_and_names_those_without(up: Served):
+    levels = {"bare": "none", "bounded": "limits"}
+    for server, level in levels.items():
+        added = up("servers", "add", server, "--sandbox", level, "--allow", "*", *DEMO)
+        assert added.code == 0, added.err
+        assert row_of(up, server)["isolation"] == "-"  # nothing runs yet
+        assert up("servers", "test", server).code == 0
+        while row_of(up, server)["state"] != "connected":
+            pass  # the node tells of it now and then
+        assert row_of(up, server)["isolation"] == level
+    listed = {one["server_id"]: one for one in up.json("servers", "list")["servers"]}
+    assert listed["bounded"]["status"]["sandbox"]["in_force"] == "limits"
 
 
 @pytest.mark.requirement("record:sandbox:status")

@@ -20,7 +20,10 @@ from bascule.node.assembly import Bridge
 from bascule.node.pool.process.plan import Confinement
 from bascule.node.pool.process.spawn import Launch
 from bascule.node.pool.process.warden import Warden
+from bascule.outbound.rules import NodeRules
 from bascule.server import Server
+from tests.outbound.scripted_server import Line, Script, closing, scripted
+from tests.outbound.wire_answers import TEXT, measured
 
 # An MCP server of the standard library with one tool: fetch a URL through the proxy that its
 # environment names, or past it. It answers with the text or with what went wrong.
@@ -144,6 +147,60 @@ async def test_a_server_with_hosts_reaches_them_and_no_other(level: Level, folde
     assert len(ended) == 2
     assert all(event.bytes_sent > 0 for event in ended)
     assert all(event.bytes_received > len("welcome") for event in ended)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("level", ["namespaces", "bwrap"])
+@pytest.mark.requirement("process:network-policy:proxy")
+async def test_a_node_behind_a_proxy_lets_its_servers_through_it(level: Level, folder: Path):
+    await needs(level)
+    async with scripted(closing(measured())) as granted, scripted(upstream(granted.port)) as proxy:
+        sandbox = Sandbox(
+            level=level,
+            required=True,
+            read=(str(folder),),
+            write=(),
+            network="egress",
+            hosts=("site.invalid:80",),
+        )
+        script = str(folder / "fetcher.py")
+        record = Server.stdio("web", sys.executable, "-I", script, sandbox=sandbox)
+        rules = NodeRules(proxy=f"http://127.0.0.1:{proxy.port}")
+        async with (
+            Bridge.open([record], rules=rules, homes=folder / "homes") as bridge,
+            bridge.session(server_ids=["web"]) as session,
+        ):
+
+            async def fetch(url: str, way: str) -> str:
+                outcome = await session.call("mcp__web__fetch", {"url": url, "way": way})
+                assert outcome.ok, outcome.error
+                return outcome.text
+
+            for way in ("plain", "tunnel"):
+                assert await fetch("http://site.invalid/", way) == f"200 {TEXT.decode()}"
+            for url in ("http://other.invalid/", "http://10.0.0.1/"):
+                assert "403" in await fetch(url, "plain")
+                assert "403" in await fetch(url, "tunnel")
+        first = [request.split(b"\r\n")[0] for request in proxy.requests]
+        assert first == [b"GET http://site.invalid/ HTTP/1.1", b"CONNECT site.invalid:80 HTTP/1.1"]
+
+
+def upstream(port: int) -> Script:
+    """Be a proxy to which one port is every host."""
+
+    async def script(line: Line) -> None:
+        asked = await line.request()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        if asked.startswith(b"CONNECT"):
+            await line.say(b"HTTP/1.1 200 OK\r\n\r\n")
+            asked = await line.reader.readuntil(b"\r\n\r\n")
+        writer.write(asked)
+        await line.say(await reader.read())
+        line.writer.close()
+        writer.close()
+        line.over.set()
+
+    return script
 
 
 async def test_some_hosts_only_are_refused_where_nothing_can_keep_the_others_away(folder: Path):

@@ -9,8 +9,16 @@ from typing import Any
 
 import pytest
 
-from tests.flow.node_process import Plane, filled, lists_notes, node, plane, until_state
-from tests.flow.up_process import run
+from tests.flow.node_process import (
+    Plane,
+    filled,
+    lists_notes,
+    node,
+    plane,
+    standing,
+    until_state,
+)
+from tests.flow.up_process import Up, run
 from tests.waits import until
 
 
@@ -92,7 +100,10 @@ async def test_what_a_killed_node_wrote_is_sent_at_its_next_start(tmp_path: Path
 
 
 @pytest.mark.requirement("registry:grpc:ledger-tampering")
-async def test_a_node_whose_ledger_was_put_back_is_refused_and_says_so(tmp_path: Path):
+@pytest.mark.requirement("registry:grpc:ledger-accepted")
+async def test_a_node_whose_ledger_was_put_back_is_refused_until_its_owner_accepts_it(
+    tmp_path: Path,
+):
     data = tmp_path / "node"
     async with filled(tmp_path / "plane") as (served, token, client):
         async with node(data, served.grpc, token) as up:
@@ -133,3 +144,37 @@ async def test_a_node_whose_ledger_was_put_back_is_refused_and_says_so(tmp_path:
             shown = await until(is_shown)
             assert shown[0][0] == "east"
             assert "is another than the one that was sent before" in shown[0][1]
+
+            async def words_at_plane() -> list[str]:
+                answer = await served.up.ask("GET", "/admin/api/nodes", token=served.up.admin)
+                [shown] = [one for one in answer[1]["nodes"] if one["name"] == "east"]
+                return [shown["reason"]] if shown["state"] == "degraded" else []
+
+            [reason] = await until(words_at_plane)
+            stands = await standing(up)
+            for words in (reason, stands.ledger or ""):
+                assert "is another than the one that was sent before" in words
+                assert "`bascule node accept --ledger`" in words
+            await accepted(served, up, client)
+
+
+async def accepted(served: Plane, up: Up, client: str) -> None:
+    """Accept the ledger of a node, and see that it is taken beside the one before."""
+    code, out, err = await run("node", "accept", "--ledger", "--json", "--data-dir", str(up.data))
+    assert code == 0, err
+    assert json.loads(out).get("ledger") is None
+    assert await lists_notes(up, client)
+
+    async def has_more() -> bool:
+        return len(await calls_of(served)) == 5
+
+    await until(has_more)
+    await until_state(up, "ok")
+    assert "ledger_refused" not in (await up.ask("GET", "/healthz"))[1].get("reasons", [])
+    await verifies(served.up.data)
+    await verifies(up.data)
+    found = await audit(served.up.data, "search", "--event", "node_ledger", "--node", "east")
+    [said] = [one["event"] for one in found["entries"]]
+    assert (said["action"], said["by"]) == ("accepted", "owner")
+    code, _, err = await run("node", "accept", "--ledger", "--data-dir", str(up.data))
+    assert (code, "takes the rows of this node's ledger" in err) == (1, True)

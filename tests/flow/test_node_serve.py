@@ -73,7 +73,7 @@ async def test_changes_of_records_and_tokens_arrive_at_the_node(tmp_path: Path):
         node(tmp_path / "node", served.grpc, token) as up,
     ):
         other, other_id = await served.token("client", "--task", "t")
-        await until(lambda: _is_taken(up, other))
+        assert await _is_taken(up, other), "at once, though the node has not heard of it yet"
         await served.put("servers", "notes", notes(allowed_tools=["read_*"]))
 
         async def is_denied() -> bool:

@@ -9,6 +9,7 @@ import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.flow.node_process import Plane, node, not_started, plane
@@ -24,7 +25,7 @@ async def status_of(up: Up) -> Json:
     return json.loads(out)
 
 
-async def prepared(stack: AsyncExitStack, folder: Path) -> tuple[Plane, Up, str, str]:
+async def prepared(stack: AsyncExitStack, folder: Path, **env: str) -> tuple[Plane, Up, str, str]:
     """Serve a control plane, and a node of two workers; give the tokens of both."""
     served = await stack.enter_async_context(plane(folder / "plane"))
     record = scripted(folder)
@@ -34,7 +35,7 @@ async def prepared(stack: AsyncExitStack, folder: Path) -> tuple[Plane, Up, str,
     client, _ = await served.token("client", "--task", "t")
     line = f"{sys.executable} **"
     up = await stack.enter_async_context(
-        node(folder / "node", served.grpc, own, *WORKERS, "--allow-executable", line)
+        node(folder / "node", served.grpc, own, *WORKERS, "--allow-executable", line, **env)
     )
     return served, up, own, client
 
@@ -80,6 +81,34 @@ async def test_a_worker_that_is_killed_comes_back_while_the_other_serves(tmp_pat
         await until(lambda: knows(served, "east/1", "east/2"))
         assert await up.end() == 0
         await until(lambda: knows(served))
+
+
+@pytest.mark.requirement("workers:hung")
+async def test_a_worker_that_hangs_is_ended_and_started_again_while_the_other_serves(
+    tmp_path: Path,
+):
+    async with AsyncExitStack() as stack:
+        _, up, _, client = await prepared(stack, tmp_path, BASCULE_NODE_WORKER_SECONDS="5")
+        there = (await lines_to(up, client, stack))[2]
+        pid = (await status_of(up))["workers"][0]["pid"]
+        os.kill(pid, signal.SIGSTOP)
+
+        async def says(status: str) -> bool:
+            """Call at the other worker all the while: it has to be there."""
+            assert (await there.worker()) == 2
+            return (await there.ask("GET", "/healthz"))[1]["status"] == status
+
+        await until(lambda: says("degraded"))
+        assert not psutil.pid_exists(pid)
+        await until(lambda: says("ok"))
+        first = (await status_of(up))["workers"][0]
+        assert (first["restarts"] > 0, first["pid"] != pid) == (True, True)
+        assert len(await lines_to(up, client, stack)) == 2
+        assert await up.end() == 0
+        assert up.process.stderr is not None
+        said = (await up.process.stderr.read()).decode()
+        assert "worker 1 has not answered for 5 seconds and is ended" in said
+        assert "worker 1 is gone and is started again: no answer for 5 seconds" in said
 
 
 async def knows(served: Plane, *names: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from bascule.wire.api.addresses import LIVE, NODES, OVERVIEW
 from bascule.wire.sse import SseReader
 from tests.flow.up_process import serving
+from tests.flow.worker_lines import lines_to, two_workers
 from tests.waits import SOON_SECONDS
 
 
@@ -57,3 +59,26 @@ async def test_a_call_is_seen_while_somebody_watches_until_the_process_ends(tmp_
             ending = asyncio.ensure_future(up.end())
             assert {name async for name, _ in seen} <= {"figures", "status", "call", "revision"}
             assert await ending == 0
+
+
+@pytest.mark.requirement("admin:overview:nodes")
+async def test_calls_of_workers_are_seen_and_counted_where_the_overview_is(tmp_path: Path):
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(asyncio.timeout(3 * SOON_SECONDS))
+        up, token = await stack.enter_async_context(two_workers(tmp_path))
+        lines = await lines_to(up, token, stack)
+        headers = {"Authorization": f"Bearer {up.admin}"}
+        async with up.http.get(up.url + LIVE, headers=headers) as answer:
+            seen = events(answer)
+            assert (await anext(seen))[0] == "hello"
+            for line in lines.values():
+                assert (await line.call("s/much", arguments={}))["ok"]
+            called: set[str] = set()
+            while len(called) < len(lines):
+                name, data = await anext(seen)
+                if name == "call" and data["tool_name"] == "much":
+                    called.add(data["request_id"])
+        overview = await up.get(OVERVIEW)
+        [server] = overview["servers"]
+        assert {one["tool_name"]: one["calls"] for one in server["tools"]}["much"] == 2
+        assert {one["running"] for one in overview["figures"]} == {None}

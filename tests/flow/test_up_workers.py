@@ -12,14 +12,21 @@ from typing import Any
 import psutil
 import pytest
 
+from bascule.testing import ScriptedServer
 from tests.cli.served import process
 from tests.flow.servers import lines_of
-from tests.flow.up_process import Json, Up, run
-from tests.flow.worker_lines import lines_to, text_of, two_workers, worker_of
+from tests.flow.up_process import Up, run, serving
+from tests.flow.worker_kept import (
+    AT_ONCE,
+    approved_call,
+    held_turn,
+    parked_turn,
+    rest_of_output,
+    session_goes_on,
+)
+from tests.flow.worker_lines import WORKERS, lines_to, two_workers
+from tests.manager.agents import entry, started, write
 from tests.waits import SOON_SECONDS, until
-
-AT_ONCE = {"BASCULE_CHAT_APPROVAL_WAIT_SECONDS": "0"}
-OWN_TOOL: Json = {"type": "function", "function": {"name": "own", "parameters": {}}}
 
 
 @pytest.mark.requirement("workers:share-port")
@@ -86,6 +93,57 @@ async def test_what_workers_did_is_in_the_trail_of_the_control_plane(tmp_path: P
         assert await up.end() == 0
 
 
+@pytest.mark.requirement("registry:grpc:ledger-accepted")
+async def test_the_ledger_of_a_worker_that_was_put_back_is_accepted_at_its_data_directory(
+    tmp_path: Path,
+):
+    data = tmp_path / "data"
+    folder = data / "workers" / "1"
+    async with two_workers(tmp_path) as (up, token):
+        await _called_at_first(up, token)
+        assert await up.end() == 0
+    kept = (folder / "ledger.db").read_bytes()
+    async with serving(data, *WORKERS) as up:
+        await _called_at_first(up, token)
+        assert await up.end() == 0
+    for file in folder.glob("ledger.db*"):
+        file.unlink()
+    (folder / "ledger.db").write_bytes(kept)
+    async with serving(data, *WORKERS) as up, AsyncExitStack() as stack:
+        lines = await lines_to(up, token, stack)
+        assert (await lines[1].call("s/echo", arguments={"text": "on"}))["ok"], "calls go on"
+        words = ("--json", "--data-dir", str(data))
+
+        async def refused() -> list[bool]:
+            code, out, err = await run("node", "status", *words)
+            assert code == 0, err
+            found = [one["standing"]["ledger"] for one in json.loads(out)["workers"]]
+            return [bool(one) for one in found] if found[0] else []
+
+        assert await until(refused) == [True, False]
+        code, out, err = await run("node", "accept", "--ledger", *words)
+        assert (code, [one["standing"]["ledger"] for one in json.loads(out)["workers"]]) == (
+            0,
+            [None, None],
+        ), err
+        await _called_at_first(up, token)
+        code, out, err = await run("audit", "verify", *words)
+        assert (code, json.loads(out)["problems"]) == (0, []), err
+
+
+async def _called_at_first(up: Up, token: str) -> None:
+    """Call at the first worker, and wait until the control plane has that."""
+    async with AsyncExitStack() as stack:
+        lines = await lines_to(up, token, stack)
+        called = (await lines[1].call("s/echo", arguments={"text": "noted"}))["request_id"]
+
+        async def has_it() -> bool:
+            found = await up.get("/admin/api/audit?event=call&node=local/1")
+            return called in {one["event"]["request_id"] for one in found["entries"]}
+
+        await until(has_it)
+
+
 async def _text(line: Any, path: str) -> tuple[int, str]:
     async with line.http.get(line.url + path) as answer:
         return answer.status, await answer.text()
@@ -97,94 +155,12 @@ async def test_what_one_worker_keeps_is_reached_through_the_other(tmp_path: Path
         up, token = await stack.enter_async_context(two_workers(tmp_path, **AT_ONCE))
         lines = await lines_to(up, token, stack)
         here, there = lines[1], lines[2]
-        await _session_goes_on(here, there, tmp_path / "journal")
-        await _rest_of_output(here, there)
-        await _held_turn(here, there)
-        await _parked_turn(here, there, up)
+        await session_goes_on(here, there, tmp_path / "journal")
+        await rest_of_output(here, there)
+        await held_turn(here, there)
+        await parked_turn(here, there, up)
+        await approved_call(here, there, up)
         assert await up.end() == 0
-
-
-async def _session_goes_on(here: Any, there: Any, journal: Path) -> None:
-    """A legacy MCP session: used, cancelled in, and deleted, through the other worker."""
-    client, other = here.mcp(modern=False), there.mcp(modern=False)
-    await client.open()
-    other.session = client.session
-    assert client.session.endswith(".w1")
-    called = await other.ask("tools/call", {"name": "mcp__s__echo", "arguments": {"text": "hi"}})
-    assert (called.status, text_of(called)) == (200, "hi")
-    assert [one for one, _ in called.headers].count("x-request-id") == 1
-
-    client.id = 7
-    hanging = asyncio.create_task(client.ask("tools/call", {"name": "mcp__s__hangs"}))
-    await until(lambda: "hangs" in "".join(lines_of(journal)))
-    cancelled = await there.notify("notifications/cancelled", other.session, {"requestId": 7})
-    assert cancelled == 202
-    async with asyncio.timeout(SOON_SECONDS):
-        answer = await hanging
-    assert "cancelled" in answer.json["error"]["message"]
-
-    headers = {**there.headers, "Mcp-Session-Id": other.session}
-    async with there.http.delete(f"{there.url}/mcp", headers=headers) as ended:
-        assert ended.status == 204
-    assert (await client.ask("ping")).status == 404
-
-
-async def _rest_of_output(here: Any, there: Any) -> None:
-    """An output that was cut: read through the other worker, by both ways."""
-    outcome = await here.call("s/much", max_output_bytes=100)
-    assert worker_of(outcome) == 1
-    handle = outcome["truncated"]["handle"]
-    status, part = await there.ask("GET", "/api/v1/tools/output", handle=handle, start="0", end="9")
-    assert (status, len(part["text"])) == (200, 9)
-    mcp = there.mcp(modern=True)
-    asked = {"name": "bascule__read_output", "arguments": {"handle": handle, "end": 5}}
-    assert text_of(await mcp.ask("tools/call", asked)) == part["text"][:5]
-    gone = handle.replace("w1", "w9")  # of a worker that there is not
-    assert (await there.ask("GET", "/api/v1/tools/output", handle=gone))[0] == 404
-
-
-async def _held_turn(here: Any, there: Any) -> None:
-    """A turn with results of ours, continued with the caller's own through the other worker."""
-    said = {"role": "user", "content": 'call s.echo with {"text": "kept"} and call own'}
-    chat: Json = {"model": "rehearsal", "messages": [said], "tools": [OWN_TOOL]}
-    status, first = await here.ask("POST", "/v1/chat/completions", chat)
-    assert status == 200, first
-    message = first["choices"][0]["message"]
-    [call] = message["tool_calls"]
-    assert "w1_" in call["id"]
-    result = {"role": "tool", "tool_call_id": call["id"], "content": "mine"}
-    again = {**chat, "messages": [said, message, result]}
-    status, second = await there.ask("POST", "/v1/chat/completions", again)
-    assert status == 200, second
-    told = second["choices"][0]["message"]["content"]
-    assert "kept" in told
-    assert "mine" in told
-    lost = json.loads(json.dumps(again).replace(call["id"], call["id"].replace("w1_", "w9_")))
-    status, refused = await there.ask("POST", "/v1/chat/completions", lost)
-    assert (status, refused["error"]["code"]) == (400, "tool_results_expired")
-
-
-async def _parked_turn(here: Any, there: Any, up: Up) -> None:
-    """A turn that waits for approval, resumed through the other worker."""
-    said = {"role": "user", "content": 'call s.careful with {"text": "approved"}'}
-    chat: Json = {"model": "rehearsal", "messages": [said]}
-    status, first = await here.ask("POST", "/v1/chat/completions", chat)
-    assert status == 200, first
-    paused = first["bascule"]["paused"]
-    [asked] = paused["approvals"]
-    assert paused["resume"].endswith("w1")
-    status, question = await there.ask("GET", f"/api/v1/approvals/{asked['approval_id']}")
-    assert (status, question["state"]) == (200, "pending")
-    words = ("approvals", "approve", asked["approval_id"], "--yes", "--data-dir", str(up.data))
-    code, _, err = await run(*words)
-    assert code == 0, err
-    again = {**chat, "mcp": {"resume": paused["resume"]}}
-    status, second = await there.ask("POST", "/v1/chat/completions", again)
-    assert status == 200, second
-    assert "careful said: approved" in second["choices"][0]["message"]["content"]
-    lost = {**chat, "mcp": {"resume": paused["resume"][:-2] + "w9"}}
-    status, refused = await there.ask("POST", "/v1/chat/completions", lost)
-    assert (status, refused["error"]["code"]) == (404, "not_found")
 
 
 @pytest.mark.requirement("workers:end-together")
@@ -253,12 +229,35 @@ async def test_a_number_of_workers_that_is_none_is_refused_by_name(
     assert not (tmp_path / "data").exists()
 
 
-async def test_agents_and_several_workers_do_not_go_together(tmp_path: Path):
-    file = tmp_path / "agents.toml"
-    file.write_text("", encoding="utf-8")
-    words = ("up", "--port", "0", "--data-dir", str(tmp_path / "data"), "--workers", "2")
-    done = await asyncio.to_thread(process, *words, "--agents", str(file))
-    assert (done.code, "agents: their servers are connected in one process" in done.err) == (
-        1,
-        True,
-    )
+@pytest.mark.requirement("workers:agents")
+async def test_the_servers_of_agents_are_connected_once_and_reached_through_every_worker(
+    tmp_path: Path,
+):
+    file, starts = tmp_path / "agents.toml", tmp_path / "starts"
+    own = entry("own", ScriptedServer(starts=starts))
+    write(file, {"id": "main", "mcp": [own]})
+    async with AsyncExitStack() as stack:
+        up, token = await stack.enter_async_context(two_workers(tmp_path, "--agents", str(file)))
+        lines = await lines_to(up, token, stack)
+        assert sorted(lines) == [1, 2]
+        for line in lines.values():
+            line.headers = {"Authorization": f"Bearer {up.admin}"}
+            assert "agents" in (await line.ask("GET", "/api/v1/identity"))[1]["serves"]
+            status, found = await line.ask("GET", "/api/agents/mcp", agent_id="main")
+            assert (status, [one["state"] for one in found["servers"]]) == (200, ["connected"])
+        assert started(starts) == 1
+        more = entry("more", ScriptedServer(starts=starts))
+        path, query = "/api/agents/mcp/servers", {"agent_id": "main"}
+        status, made = await lines[1].ask("POST", path, more, **query)
+        assert (status, made["server"]["state"]) == (201, "connected"), made
+        status, found = await lines[2].ask("GET", "/api/agents/mcp", agent_id="main")
+        assert [one["name"] for one in found["servers"]] == ["own", "more"]
+        write(file, {"id": "main", "mcp": []})
+
+        async def is_empty() -> bool:
+            return (await lines[2].ask("GET", "/api/agents/mcp", **query))[1]["servers"] == []
+
+        await until(is_empty)
+        below = psutil.Process(up.process.pid).children(recursive=True)
+        assert await up.end() == 0
+        await until(lambda: not any(map(_lives, below)))

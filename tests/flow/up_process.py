@@ -36,11 +36,11 @@ def record(server_id: str, **env: str) -> str:
     )
 
 
-async def start(*words: str, **env: str) -> asyncio.subprocess.Process:
+async def start(*words: str, module: str = "bascule", **env: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "bascule",
+        module,
         *words,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -110,15 +110,18 @@ class Up:
             return await self.process.wait()
 
 
-def serving(data: Path, *words: str, **env: str) -> AbstractAsyncContextManager[Up]:
-    return serving_by(("up",), data, *words, **env)
+def serving(
+    data: Path, *words: str, module: str = "bascule", **env: str
+) -> AbstractAsyncContextManager[Up]:
+    return serving_by(("up",), data, *words, module=module, **env)
 
 
 @asynccontextmanager
 async def serving_by(
-    command: tuple[str, ...], data: Path, *words: str, **env: str
+    command: tuple[str, ...], data: Path, *words: str, module: str = "bascule", **env: str
 ) -> AsyncGenerator[Up]:
-    process = await start(*command, "--port", "0", "--data-dir", str(data), *words, **env)
+    place = ("--port", "0", "--data-dir", str(data))
+    process = await start(*command, *place, *words, module=module, **env)
     said: list[str] = []
     try:
         assert process.stdout is not None

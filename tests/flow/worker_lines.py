@@ -43,21 +43,31 @@ def scripted(folder: Path) -> Json:
 
 
 @asynccontextmanager
-async def two_workers(folder: Path, **env: str) -> AsyncGenerator[tuple[Up, str]]:
+async def two_workers(folder: Path, *words: str, **env: str) -> AsyncGenerator[tuple[Up, str]]:
     """Serve a control plane with two workers, one server and a task; give a client's token."""
-    async with serving(folder / "data", "--empty", *WORKERS, **env) as up:
+    async with workers(folder, 2, *words, **env) as found:
+        yield found
+
+
+@asynccontextmanager
+async def workers(
+    folder: Path, count: int, *words: str, **env: str
+) -> AsyncGenerator[tuple[Up, str]]:
+    """Serve the same with so many workers."""
+    given = ("--empty", "--workers", str(count), *words)
+    async with serving(folder / "data", *given, **env) as up:
         plane = Plane(up, "")
         await plane.put("servers", "s", scripted(folder))
         await plane.put("tasks", "t", TASK)
         token = await up.token("t")
-        await until(lambda: _is_known(up, token))
+        await until(lambda: _is_known(up, token, count))
         yield up, token
 
 
-async def _is_known(up: Up, token: str) -> bool:
-    """Say whether both workers know a token and its task."""
+async def _is_known(up: Up, token: str, count: int) -> bool:
+    """Say whether all workers know a token and its task."""
     async with AsyncExitStack() as stack:
-        return len(await lines_to(up, token, stack)) == 2
+        return len(await lines_to(up, token, stack, count)) == count
 
 
 class Line:
@@ -110,8 +120,8 @@ def worker_of(outcome: Json) -> int:
     return int(found[1])
 
 
-async def lines_to(up: Up, token: str, stack: AsyncExitStack) -> dict[int, Line]:
-    """Connect until each of two workers has answered, or a token is known to neither."""
+async def lines_to(up: Up, token: str, stack: AsyncExitStack, count: int = 2) -> dict[int, Line]:
+    """Connect until each of so many workers has answered, or a token is not known to one."""
     found: dict[int, Line] = {}
     for _ in range(64):
         line = Line(up.url, token)
@@ -120,7 +130,7 @@ async def lines_to(up: Up, token: str, stack: AsyncExitStack) -> dict[int, Line]
         if worker is None:
             return {}
         found.setdefault(worker, line)
-        if len(found) == 2:
+        if len(found) == count:
             break
     return found
 

@@ -14,7 +14,7 @@ from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.model.secret_use import SecretUse, server_use
 from bascule.model.server import Http, ServerRecord, Stdio
 from bascule.node.pool.launch import PrivateHomes, Resolved, resolve_launch
-from bascule.node.pool.network_variables import credentials_in
+from bascule.outbound.network_variables import credentials_in
 from bascule.outbound.references import Reading
 from bascule.outbound.rules import NodeRules
 

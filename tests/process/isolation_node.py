@@ -17,9 +17,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
+
+Observes = Callable[[Any, "Around", Any], Awaitable[dict[str, Any]]]
 
 REPOSITORY = Path(__file__).parents[2]
 PROBE = Path(__file__).with_name("isolation_probe.py")
@@ -29,7 +31,8 @@ PYTHON = str(_SYSTEMS if _SYSTEMS.exists() else Path(sys.executable).resolve())
 #: Judged from outside: of these the probe cannot tell whether they worked.
 IN_TMP = "leave a file in the machine's /tmp"
 OUTLIVES = "outlive the server"
-MEMORY_MB, PROCESSES, HOME_MB = 256, 64, 32
+MEMORY_MB, PROCESSES, HOME_MB, FILL_MB = 256, 64, 32, 80
+GIVE_UP_SECONDS = 20
 _CLONE_NEWNS, _MS_BIND, _MS_MOVE, _MS_REC, _MS_PRIVATE = 0x20000, 1 << 12, 1 << 13, 1 << 14, 1 << 18
 
 
@@ -69,7 +72,7 @@ class Around:
         limits = {"processes": PROCESSES + 16, "memory_mb": MEMORY_MB + 64}
         return {
             **at, **limits, "word": self.word, "victim": self.victim.pid, "shared": self.shared,
-            "address": int(address, 16), "fill_mb": HOME_MB * 8,
+            "address": int(address, 16), "fill_mb": FILL_MB,
         }  # fmt: skip
 
     def close(self) -> None:
@@ -123,44 +126,36 @@ class _Echo(asyncio.DatagramProtocol):
         self._transport.sendto(data, addr)
 
 
-async def probe(level: str, setuid: str, *, only: str = "") -> dict[str, Any]:
-    """Return what the probe said at a level: why each attempt failed, "" for one that worked."""
-    from msgspec import convert
+async def probe(level: str, setuid: str, *, fills: list[str]) -> dict[str, Any]:
+    """Return what a probe did at a level: its attempts, or how each way to fill the disk ended."""
+    if not fills:
+        return await _probed(level, setuid, _heard)
+    return {way: await _probed(level, setuid, _filled, way) for way in fills}
 
-    from bascule.model.sandbox import Level, Sandbox
-    from bascule.node.pool.process.plan import Confinement
+
+async def _probed(level: str, setuid: str, observe: Observes, fill: str = "") -> dict[str, Any]:
     from bascule.node.pool.process.spawn import Launch
     from bascule.node.pool.process.warden import Warden
 
     with tempfile.TemporaryDirectory(prefix="isolation-", dir="/var/tmp") as name:
         around = Around(Path(name))
-        warden = Warden(isolate_pids=False)  # what a namespace of the warden's gives is extra
+        clock = looks_clock()
+        # What a namespace of the warden's gives is extra.
+        warden = Warden(clock=clock, isolate_pids=False)
         try:
             async with listeners(around) as ports:
-                home = str(around.folder / "home")
-                world = around.seen_from_inside() | ports | {"only": only, "setuid": setuid}
-                sandbox = Sandbox(
-                    level=convert(level, Level),
-                    required=level != "none",
-                    network="none" if level != "none" else "full",
-                    read=(str(around.folder / "granted"), setuid),
-                    write=(),
-                    memory_mb=MEMORY_MB,
-                    processes=PROCESSES,
-                    home_mb=HOME_MB,
-                    open_files=256,
-                )
-                never = tuple(str(around.folder / _PATHS[each]) for each in ("key", "inner_token"))
-                own = home, str(around.folder / "tmp")
+                world = around.seen_from_inside() | ports | {"fill": fill, "setuid": setuid}
+                confinement = _confinement(level, around, setuid)
+                home, temporary = confinement.own
                 server = await warden.spawn(
                     Launch(
                         (PYTHON, "-I", "-S", str(around.probe), json.dumps(world)),
-                        {"HOME": home, "TMPDIR": own[1], "PATH": os.defpath},
+                        {"HOME": home, "TMPDIR": temporary, "PATH": os.defpath},
                         None,
-                        Confinement(sandbox, own, never, name),
+                        confinement,
                     )
                 )
-                found = await _heard(server, around) if not only else await _filled(server)
+                found = await observe(server, around, clock)
                 if server.standing is not None:
                     found["standing"] = [server.standing.in_force, server.standing.why]
                 return found
@@ -169,7 +164,43 @@ async def probe(level: str, setuid: str, *, only: str = "") -> dict[str, Any]:
             around.close()
 
 
-async def _heard(server: Any, around: Around) -> dict[str, Any]:
+def _confinement(level: str, around: Around, setuid: str) -> Any:
+    from msgspec import convert
+
+    from bascule.model.sandbox import Level, Sandbox
+    from bascule.node.pool.process.plan import Confinement
+
+    sandbox = Sandbox(
+        level=convert(level, Level),
+        required=level != "none",
+        network="none" if level != "none" else "full",
+        read=(str(around.folder / "granted"), setuid),
+        write=(),
+        memory_mb=MEMORY_MB,
+        processes=PROCESSES,
+        home_mb=HOME_MB,
+        open_files=256,
+    )
+    never = tuple(str(around.folder / _PATHS[each]) for each in ("key", "inner_token"))
+    own = str(around.folder / "home"), str(around.folder / "tmp")
+    return Confinement(sandbox, own, never, str(around.folder))
+
+
+def looks_clock() -> Any:
+    """Return a clock on which nobody looks after servers unless it is moved; else it is real."""
+    from bascule.clock import SYSTEM_CLOCK
+    from bascule.node.pool.process.watch import PERIOD
+    from bascule.testing.clock import FakeClock
+
+    class LooksClock(FakeClock):
+        async def sleep(self, seconds: float) -> None:
+            looks = seconds == PERIOD
+            await (super().sleep(seconds) if looks else SYSTEM_CLOCK.sleep(seconds))
+
+    return LooksClock()
+
+
+async def _heard(server: Any, around: Around, _clock: Any) -> dict[str, Any]:
     line = await _line(server.stdout_fd, server.stderr_fd)
     found: dict[str, Any] = {"attempts": json.loads(line)}
     if not _taken_away(Path("/tmp", around.word)):
@@ -190,13 +221,39 @@ def _taken_away(file: Path) -> bool:
     return was_there
 
 
-async def _filled(server: Any) -> dict[str, Any]:
-    """Return after how many seconds a server was ended that fills its HOME."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    async with asyncio.timeout(60):
-        status = await server.wait()
-    return {"status": status, "excess": server.excess, "seconds": loop.time() - began}
+async def _filled(server: Any, around: Around, clock: Any) -> dict[str, Any]:
+    """Return after how many seconds, as looks count them, a server was ended that fills its HOME.
+
+    Others free as much of the disk as it takes, so that the disk as a whole tells nothing.
+    """
+    ballast = around.folder / "ballast"
+    ballast.write_bytes(bytes(FILL_MB << 20))
+    await _looked(server, clock)
+    os.write(server.stdin_fd, b"\n")
+    await _line(server.stdout_fd, server.stderr_fd)
+    ballast.unlink()
+    began = clock.monotonic()
+    while not server.excess and clock.monotonic() - began < GIVE_UP_SECONDS:
+        await _looked(server, clock)
+    status = await server.wait() if server.excess else None
+    return {"status": status, "excess": server.excess, "seconds": clock.monotonic() - began}
+
+
+async def _looked(server: Any, clock: Any) -> None:
+    """Have one second pass, and the servers looked at if anybody does."""
+    await clock.advance(1.0)
+    if server.standing is not None:  # somebody does, until it is over
+        async with asyncio.timeout(60):
+            await _first_of(server.wait(), clock.asleep())
+
+
+async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+    tasks = {asyncio.ensure_future(wait) for wait in waits}
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def _line(descriptor: int, errors: int) -> bytes:
@@ -266,7 +323,7 @@ def _must(result: int) -> None:
 
 def main() -> None:
     """Probe one level, as this user or as another."""
-    level, only, uid = sys.argv[1:4]
+    level, fills, uid = sys.argv[1:4]
     with tempfile.TemporaryDirectory(prefix="isolation-", dir="/var/tmp") as name:
         Path(name).chmod(0o755)
         setuid = Path(shutil.copy(shutil.which("id") or "", Path(name, "id")))
@@ -276,14 +333,14 @@ def main() -> None:
             if uid:
                 become(int(uid))
             os.environ["HOME"] = "/"
-            words = [sys.executable, __file__, level, only, str(setuid)]
+            words = [sys.executable, __file__, level, fills, str(setuid)]
             os.execv(sys.executable, [*words, "inside"])  # noqa: S606 -- this program again
         sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 if __name__ == "__main__":
     if sys.argv[-1] == "inside":
-        result = asyncio.run(probe(sys.argv[1], sys.argv[3], only=sys.argv[2]))
+        result = asyncio.run(probe(sys.argv[1], sys.argv[3], fills=json.loads(sys.argv[2])))
         sys.stdout.write(json.dumps(result))
     else:
         main()

@@ -13,6 +13,7 @@ import json
 import mmap
 import os
 import platform
+import resource
 import signal
 import socket
 import struct
@@ -29,6 +30,8 @@ ATTEMPTS: dict[str, Attempt] = {}
 LEFT_OPEN: list[int] = []
 SECONDS = 10.0
 MB = 1 << 20
+SHARED_MB = 16
+HELD: list[object] = []
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _ARM = platform.machine() == "aarch64"
 
@@ -137,7 +140,49 @@ def _(world: World) -> None:
     Path("/tmp", world["word"]).write_bytes(b"here")  # whether it is there is seen from outside
 
 
+@attempt("see that the key is there")
+def _(world: World) -> None:
+    Path(world["key"]).stat()
+
+
+@attempt("change the mode of the key")
+def _(world: World) -> None:
+    Path(world["key"]).chmod(0o644)  # as it is
+
+
+@attempt("watch what changes in the data directory")
+def _(world: World) -> None:
+    path = ctypes.c_char_p(os.fsencode(Path(world["key"]).parent))
+    call(254, 27, call(294, 26, 0), path, 0x2)
+
+
+@attempt("watch a file system")
+def _(world: World) -> None:
+    path = ctypes.c_char_p(os.fsencode(Path(world["key"]).parent))
+    call(301, 263, call(300, 262, 0x200, 0), 1, 2, -100, path)
+
+
 # Other processes.
+
+
+@attempt("limit another process")
+def _(world: World) -> None:
+    call(302, 261, world["victim"], resource.RLIMIT_CORE, (ctypes.c_uint64 * 2)(0, 0), 0)
+
+
+@attempt("slow another process down")
+def _(world: World) -> None:
+    os.setpriority(os.PRIO_PROCESS, world["victim"], 1)
+
+
+@attempt("keep another process to one processor")
+def _(world: World) -> None:
+    os.sched_setaffinity(world["victim"], {0})
+
+
+@attempt("write into the first process")
+def _(_world: World) -> None:
+    os.close(os.open("/proc/1/mem", os.O_RDWR))  # what is written there, it runs
 
 
 @attempt("see another process")
@@ -380,11 +425,84 @@ def _(world: World) -> None:
             memory[at] = 1
 
 
+def _shared_mb(world: World) -> range:
+    return range(0, world["memory_mb"], SHARED_MB)
+
+
+@attempt("use as much memory in files that are nowhere")
+def _(world: World) -> None:
+    for _ in _shared_mb(world):
+        file = os.memfd_create("memory")
+        os.ftruncate(file, SHARED_MB * MB)
+        memory = mmap.mmap(file, SHARED_MB * MB)
+        for at in range(0, SHARED_MB * MB, 4096):
+            memory[at] = 1
+        HELD.append(memory)
+
+
+@attempt("use as much memory that is shared")
+def _(world: World) -> None:
+    _LIBC.shmat.restype = ctypes.c_void_p
+    for _ in _shared_mb(world):
+        segment = _LIBC.shmget(0, ctypes.c_size_t(SHARED_MB * MB), 0o600)
+        if segment < 0:
+            raise OSError(ctypes.get_errno(), "no memory")
+        place = _LIBC.shmat(segment, None, 0)
+        _LIBC.shmctl(segment, 0, None)  # it goes with this process
+        ctypes.memset(place, 1, SHARED_MB * MB)
+
+
+# Filling the disk through HOME, in ways that differ in what somebody outside can see of it.
+
+_HELD: list[int] = []
+
+
+def _written(name: str, folder: int | None = None) -> int:
+    file = os.open(name, os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=folder)
+    os.write(file, bytes(MB))
+    return file
+
+
+def _fill_plainly(at: int) -> None:
+    os.close(_written(f"fill{at}"))
+
+
+def _fill_without_names(at: int) -> None:
+    _HELD.append(_written("fill"))
+    Path("fill").unlink()
+
+
+def _fill_a_closed_folder(at: int) -> None:
+    Path("closed").mkdir(exist_ok=True)
+    Path("closed").chmod(0o300)
+    os.close(_written(f"closed/fill{at}"))
+
+
+def _fill_in_depth(at: int) -> None:
+    name = "a" * 250
+    folder = _HELD[-1] if _HELD else os.open(".", os.O_RDONLY)
+    os.mkdir(name, dir_fd=folder)
+    _HELD.append(os.open(name, os.O_RDONLY, dir_fd=folder))
+    if at > 16:  # deeper than any path that the kernel takes
+        os.close(_written("fill", _HELD[-1]))
+
+
+WAYS_TO_FILL: dict[str, Callable[[int], None]] = {
+    "fill the disk through HOME": _fill_plainly,
+    "fill it with files that have no name": _fill_without_names,
+    "fill it in a folder that it closed": _fill_a_closed_folder,
+    "fill it deeper than a path reaches": _fill_in_depth,
+}
+
+
 def fill(world: World) -> None:
-    """Write into HOME until somebody stops it."""
+    """Write into HOME, when told to, until there is more than there may be."""
+    sys.stdin.readline()
+    os.chdir(os.environ["HOME"])
     for at in range(world["fill_mb"]):
-        with Path(os.environ["HOME"], f"fill{at}").open("wb") as file:
-            file.write(bytes(MB))
+        WAYS_TO_FILL[world["fill"]](at)
+    sys.stdout.write("filled\n")
+    sys.stdout.flush()
     signal.pause()
 
 
@@ -421,7 +539,7 @@ def tried(function: Attempt, world: World) -> str:
 def main() -> None:
     """Try everything, and say what happened."""
     world: World = json.loads(sys.argv[1])
-    if world.get("only") == "fill":
+    if world["fill"]:
         fill(world)
         return
     LEFT_OPEN.extend(each for each in range(3, 256) if _is_open(each))

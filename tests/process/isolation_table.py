@@ -10,10 +10,12 @@ import json
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bascule.node.pool.process.confinement import landlock
+from tests.process import isolation_probe
 
 PAGE = Path("docs/isolation.md")
 LEVELS = ("none", "limits", "landlock", "namespaces", "bwrap")
@@ -21,7 +23,9 @@ ORDINARY = 12345
 _BEGIN, _END = "<!-- the table -->\n", "<!-- its end -->\n"
 _NODE = Path(__file__).with_name("isolation_node.py")
 _SECONDS = 100.0
-FILLS = "fill the disk through HOME"
+#: Seconds within which a server is ended that fills the disk.
+ENDED_WITHIN = 5.0
+WAYS_TO_FILL = tuple(isolation_probe.WAYS_TO_FILL)
 
 Results = dict[str, dict[str, Any]]
 
@@ -42,10 +46,10 @@ def users() -> dict[str, str]:
     return {"root": "", "an ordinary user": str(ORDINARY)}
 
 
-async def run(level: str, uid: str, only: str = "") -> dict[str, Any]:
+async def run(level: str, uid: str, fills: Sequence[str] = ()) -> dict[str, Any]:
     """Have one level probed by a node of its own; ``refused`` is why it could not be."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(_NODE), level, only, uid),
+        *(sys.executable, str(_NODE), level, json.dumps(fills), uid),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -64,24 +68,30 @@ async def probe(uid: str) -> Results:
     results: Results = {}
     for level in LEVELS:
         results[level] = await run(level, uid)
+        if "refused" not in results[level]:
+            results[level]["fills"] = await run(level, uid, WAYS_TO_FILL)
     return results
 
 
 def render(who: str, results: Results) -> str:
     """Return the table of one user."""
     rows = [f"As {who}:", "", f"| attempt | {' | '.join(LEVELS)} |", "|---" * 6 + "|"]
-    known = next(found["attempts"] for found in results.values() if "attempts" in found)
-    for words in known:
-        cells = [_cell(results[level], words) for level in LEVELS]
+    tried = next(found for found in results.values() if "attempts" in found)
+    for words in (*tried["attempts"], *tried["fills"]):
+        cells = [cell(results[level], words) for level in LEVELS]
         rows.append(f"| {words} | {' | '.join(cells)} |")
-    cells = ["works", *["ended"] * (len(LEVELS) - 1)]
-    return "\n".join([*rows, f"| {FILLS} | {' | '.join(cells)} |", ""])
+    return "\n".join([*rows, ""])
 
 
-def _cell(found: dict[str, Any], words: str) -> str:
+def cell(found: dict[str, Any], words: str) -> str:
+    """Return the word for one attempt at one level."""
     if "refused" in found:
         return "?"
-    return "stopped" if found["attempts"][words] else "works"
+    if words in found["attempts"]:
+        return "stopped" if found["attempts"][words] else "works"
+    filled = found["fills"][words]
+    ended = "sandbox.home_mb" in filled["excess"] and filled["seconds"] <= ENDED_WITHIN
+    return "ended" if ended and filled["status"] else "works"
 
 
 def written() -> str:

@@ -30,6 +30,8 @@ from tests.scale import scaled
 from tests.waits import SOON_SECONDS, until
 
 PATH = {"PATH": os.environ["PATH"]}
+#: The system's, which every user may start: the one that runs this may be in somebody's HOME.
+PYTHON = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
 KEEP_FILES: tuple[Level, ...] = ("landlock", "namespaces", "bwrap")
 
 
@@ -112,8 +114,11 @@ def release(server: ServerProcess) -> None:
 
 
 def cgroups(word: str) -> list[Path]:
-    """Return the cgroups that carry a word in their names."""
-    return [path for path in Path("/sys/fs/cgroup").glob(f"*/**/bascule-{word}*") if path.is_dir()]
+    """Return the cgroups that carry a word in their names; those of others come and go."""
+    folders = (
+        Path(folder, name) for folder, names, _ in os.walk("/sys/fs/cgroup") for name in names
+    )
+    return [path for path in folders if path.name.startswith(f"bascule-{word}")]
 
 
 # What is granted
@@ -226,6 +231,20 @@ async def test_a_server_ends_as_it_would_outside(warden: Warden, place: Place, l
     release(server)
 
 
+@pytest.mark.parametrize("level", KEEP_FILES)
+@pytest.mark.requirement("process:sandbox:inner-programs")
+async def test_a_program_that_a_shell_is_told_to_start_is_there_without_a_grant(
+    warden: Warden, place: Place, level: Level
+):
+    await needs(warden, level)
+    tool = place.folder / "tool"
+    tool.write_text("#!/bin/sh\necho started\n", encoding="ascii")
+    tool.chmod(0o755)
+    assert await said(warden, place.script(level, f"cd / && exec {tool} x")) == ("started\n", "", 0)
+    hidden = await said(warden, place.script(level, f"it={tool}; exec $it"))
+    assert (hidden[0], hidden[2]) == ("", 126 if level == "landlock" else 127)
+
+
 # Which level
 
 
@@ -307,6 +326,39 @@ async def test_many_starts_and_ends_leave_nothing(
     assert cgroups(own) == []
 
 
+STRAY = """
+import os, signal, sys
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.setsid()
+        code = "import signal; signal.pause()"
+        os.execve(sys.executable, [sys.executable, "-I", "-c", code, sys.argv[1]], {})
+    os._exit(0)
+os.wait()
+print("up", flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, for a cgroup that can be made")
+@pytest.mark.parametrize("level", BEST_FIRST)
+async def test_what_sheds_its_mark_and_session_ends_with_its_server_while_others_go_on(
+    warden: Warden, place: Place, level: Level
+):
+    await needs(warden, level)
+    word = secrets.token_hex(8)
+    neighbour = await warden.spawn(place.script(level, "sleep 1000"))
+    server = await warden.spawn(place.launch(level, PYTHON, "-I", "-c", STRAY, word))
+    await until(lambda: _all_of(server.stdout_fd) == "up\n")
+    await server.end()
+    assert traces(word) == []
+    assert psutil.pid_exists(neighbour.pid)
+    await neighbour.end()
+    release(server)
+    release(neighbour)
+
+
 def owner_prefix(warden: Warden) -> str:
     return warden._owner.prefix
 
@@ -355,7 +407,14 @@ async def test_a_killed_node_leaves_nothing_at_any_level(
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_the_filter_begins_with_the_architecture(machine: str):
-    words = seccomp.program(machine, network="none", local_sockets=False, own_network=False)
+    words = seccomp.program(
+        machine,
+        network="none",
+        local_sockets=False,
+        own_network=False,
+        counted=False,
+        alone_as=1,
+    )
     assert len(words) % 8 == 0
     code, value = int.from_bytes(words[:2], "little"), int.from_bytes(words[4:8], "little")
     assert (code, value) == (0x20, 4)

@@ -34,10 +34,10 @@ def test_a_program_is_given_with_the_folder_it_was_installed_in(tmp_path: Path):
     entry = tmp_path / "entry"
     entry.mkdir()
     (entry / "tool").symlink_to(program)
-    found, links = places.program_places(str(entry / "tool"), os.defpath, ())
+    found, links = places.program_places([str(entry / "tool")], os.defpath, ())
     assert str(prefix) in found
     assert (str(entry / "tool"), str(program)) in links
-    narrow, _ = places.program_places(str(program), os.defpath, [str(prefix / "keys")])
+    narrow, _ = places.program_places([str(program)], os.defpath, [str(prefix / "keys")])
     assert str(prefix) not in narrow
     assert str(prefix / "bin") in narrow
 
@@ -60,7 +60,7 @@ def test_keys_of_the_user_and_of_the_node_are_never_granted(tmp_path: Path):
         Sandbox(read=(str(tmp_path / ".ssh" / "keys"),)), (str(tmp_path / "own"),), never
     )
     with pytest.raises(LaunchDenied, match=r"sandbox\.read\[0\].*which no server sees"):
-        draw(confinement, "namespaces", "/bin/sh", None, os.defpath)
+        draw(confinement, "namespaces", ["/bin/sh"], None, os.defpath)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from bascule import Bridge
 from bascule.model.sandbox import Sandbox
-from bascule.node.pool.network_variables import OUTWARD
+from bascule.outbound.network_variables import OUTWARD
 from bascule.section import (
     InProcessEventBus,
     IsolationConfig,

@@ -19,9 +19,10 @@ from bascule.app.stores import Stores
 from bascule.asgi.guard import LOOPBACK_HOSTS, GuardedApp, GuardedRoute, GuardRules
 from bascule.asgi.reference import reference_routes
 from bascule.audit.events import AccessRefused
-from bascule.audit.figures import RecentFigures
+from bascule.audit.figures import WINDOW_SECONDS, RecentFigures
 from bascule.audit.log_lines import say_approval, say_refused
 from bascule.audit.metrics import Metrics
+from bascule.audit.sent_calls import SentCalls
 from bascule.audit.trail import LedgerTrail
 from bascule.auth.links import Links
 from bascule.clock import SYSTEM_CLOCK
@@ -59,6 +60,8 @@ class ControlPlane:
     metrics: Metrics
     figures: RecentFigures
     live: Live
+    #: Calls that nodes of other processes tell of.
+    sent: SentCalls
     #: Of the node, if there is one, by which profiles narrow its sessions.
     environment: str | None = None
     hook: ApprovalHook | None = None
@@ -103,17 +106,29 @@ class ControlPlane:
 
 @contextmanager
 def open_plane(
-    settings: Settings, stores: Stores, metrics: Metrics, *, running: Callable[[], int] = lambda: 0
+    settings: Settings,
+    stores: Stores,
+    metrics: Metrics,
+    *,
+    running: Callable[[], int | None] = lambda: None,
 ) -> Generator[ControlPlane]:
-    """Join the parts of a control plane; ``running`` says how many calls are under way."""
+    """Join the parts of a control plane; ``running`` says how many calls its node has under way."""
     service, tokens, approvals = stores.service, stores.tokens, stores.approvals
     if stores.secrets is not None:
         secrets = stores.secrets
         hide(lambda: secrets.known_values)
     metrics.ledger, metrics.count_nodes = stores.kept, service.standing.states
     tokens.standing = lambda person: admitted(service.snapshot(), None, person)
-    figures = RecentFigures(metrics, clock=SYSTEM_CLOCK, running=running)
-    live = Live(service, figures, clock=SYSTEM_CLOCK, approvals=approvals, ledger=stores.ledger)
+    sent = SentCalls(fresh_seconds=WINDOW_SECONDS)
+    figures = RecentFigures(metrics, sent.metrics, clock=SYSTEM_CLOCK, running=running)
+    live = Live(
+        service,
+        figures,
+        clock=SYSTEM_CLOCK,
+        approvals=approvals,
+        ledger=stores.ledger,
+        sent=sent,
+    )
     with ExitStack() as stack:
         if approvals is not None:
             stack.callback(approvals.subscribe(lambda one: metrics.approval_moved(one.state)))
@@ -125,6 +140,7 @@ def open_plane(
             metrics=metrics,
             figures=figures,
             live=live,
+            sent=sent,
             environment=settings.environment,
             backends=settings.backends,
             node_url=settings.server.node_url,

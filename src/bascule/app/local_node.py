@@ -105,7 +105,8 @@ class LocalNode:
         steps = self._steps(tell)
         work = self._bridge.inspect(server_id, afresh=True, steps=steps)
         trial = await self._tried(work, steps, lambda: self._unfinished(server_id))
-        return replace(trial, stderr=self._lines(self._bridge.said(server_id)))
+        record = self._bridge.snapshot.servers.get(server_id)
+        return await self._explained(trial, record, self._bridge.said(server_id))
 
     async def try_out(self, record: ServerRecord, tell: Told = nobody) -> Trial:
         """Do the same with a record that is not served; nothing of it stays."""
@@ -113,7 +114,15 @@ class LocalNode:
         work = self._bridge.try_out(record, steps, said.append)
         late = f"no answer within {self._seconds:g} s"
         trial = await self._tried(work, steps, lambda: late)
-        return replace(trial, stderr=self._lines("".join(said)))
+        return await self._explained(trial, record, "".join(said))
+
+    async def _explained(self, trial: Trial, record: ServerRecord | None, said: str) -> Trial:
+        """Return a trial with what the server said, and what it missed if it failed."""
+        trial = replace(trial, stderr=self._lines(said))
+        if trial.ok or record is None:
+            return trial
+        words = f"{said}\n{trial.error or ''}"
+        return replace(trial, missed=await self._bridge.missed(record, words))
 
     async def _tried(
         self, work: Awaitable[ServerInspection], steps: TrialSteps, late: Callable[[], str]

@@ -12,6 +12,7 @@ from bascule.app.instance import asked_by_owner
 from bascule.asgi.errors import Refused
 from bascule.asgi.guard import OPEN, GuardedRoute, route
 from bascule.asgi.json import json_response
+from bascule.audit.anchors import AnchorsUnavailable
 from bascule.client.followed import Welcome
 from bascule.client.rpc import RpcSource
 from bascule.client.snapshots import words_of
@@ -20,8 +21,9 @@ from bascule.errors import BasculeError
 from bascule.model.assignment import ALL, Assignment
 from bascule.model.snapshot import Snapshot
 from bascule.node.assembly import Bridge
+from bascule.node.ledger_sender import LedgerSender
 from bascule.node.sync.follower import Follower
-from bascule.wire.api.addresses import NODE, NODE_ACCEPT
+from bascule.wire.api.addresses import NODE, NODE_ACCEPT, NODE_LEDGER
 from bascule.wire.api.nodes import NodeStanding
 
 
@@ -52,7 +54,10 @@ def _assigned(welcome: Welcome | None, snapshot: Snapshot) -> str:
 
 
 def own_routes(
-    data: Path, follower: Follower, standing: Callable[[], NodeStanding]
+    data: Path,
+    follower: Follower,
+    standing: Callable[[], NodeStanding],
+    sender: LedgerSender | None = None,
 ) -> list[GuardedRoute]:
     """Return the routes; they need no token, but the proof of who can read the data directory."""
     by_owner = asked_by_owner(data)
@@ -77,7 +82,19 @@ def own_routes(
             raise Refused("store_unavailable", f"nothing was taken: {words}") from error
         return json_response(standing())
 
+    async def accept_ledger(request: Request) -> Response:
+        """Go on with the ledger of the node as a new one."""
+        refuse_others(request)
+        if sender is None:
+            raise Refused("wrong_state", "the ledger is off: ledger.enabled is false")
+        try:
+            await sender.begin_anew()
+        except AnchorsUnavailable as error:
+            raise Refused("wrong_state", str(error)) from error
+        return json_response(standing())
+
     return [
+        route(NODE_LEDGER, accept_ledger, ["POST"], permission=OPEN),
         route(NODE, status, ["GET"], permission=OPEN),
         route(NODE_ACCEPT, accept, ["POST"], permission=OPEN),
     ]

@@ -18,8 +18,9 @@ from msgspec.structs import replace
 
 from bascule.app.data_dir import HOMES_FOLDER, NODE_KEY_FILE, published, served_alone
 from bascule.app.doors import Doors, Means, open_doors
-from bascule.app.far_parts import far_secrets, own_ledger
+from bascule.app.far_parts import KEY_BYTES, far_secrets, own_ledger
 from bascule.app.instance import asked_by_owner, instance_routes
+from bascule.app.isolation_notice import noticed
 from bascule.app.logs import process_log
 from bascule.app.node_holds import Holds, open_holds
 from bascule.app.node_own import own_routes, standing_of
@@ -33,6 +34,7 @@ from bascule.audit.events import AccessRefused
 from bascule.audit.journaled_ledger import JournaledLedger
 from bascule.audit.ledger import MemoryLedger
 from bascule.audit.log_lines import LoggedLedger, say, say_refused
+from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.auth.keys import derived
 from bascule.auth.node_tokens import NodeTokens
 from bascule.client.ledger import RpcLedger
@@ -52,7 +54,6 @@ from bascule.policy.compose import admitted
 from bascule.wire.api.health import NODE_REFUSED, STALE, Health
 from bascule.wire.api.nodes import NodeStanding
 
-_KEY_BYTES = 32
 #: How long a node that could do without waits for what the control plane has to say at a start.
 _SETTLE_SECONDS = 5.0
 #: How often a node says the same again; that it lives, its open stream says.
@@ -63,6 +64,10 @@ _LEAVE_SECONDS = 2.0
 #: Is told where a node serves, and how it stands then.
 Announced: TypeAlias = Callable[[str, NodeStanding], object]
 logger = logging.getLogger("bascule.node")
+
+#: Whoever makes a token uses it next: often sooner than nodes are told of it, which takes up to a
+#: second, and on a busy machine longer.
+_PATIENCE = 3.0
 
 
 class WorkerPlace(Struct, frozen=True, kw_only=True):
@@ -88,8 +93,6 @@ class NodeOrder(Struct, frozen=True, kw_only=True):
     worker: WorkerPlace | None = None
     #: Whether records and node belong to the same person, as those of ``bascule up`` do.
     own_records: bool = False
-    #: How long a token that nobody has may take to be told of, in seconds.
-    patience: float = 0.0
 
 
 async def serve_node(
@@ -144,7 +147,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
         """Return how the node stands."""
         found = standing_of(self.name, self.registry, self.source, self.follower, self.doors.bridge)
         crew = () if self.worker is None else self.worker.crew.standings
-        return replace(found, workers=crew)
+        return replace(found, workers=crew, ledger=self.sender and self.sender.refusal)
 
     def troubles(self) -> dict[str, str]:
         """Say what is wrong besides following, by code."""
@@ -182,7 +185,7 @@ class NodeParts(Struct, frozen=True, kw_only=True):
 @asynccontextmanager
 async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[NodeParts, None]:
     """Start a node, from its control plane or from what it kept; it follows within the block."""
-    data, tokens = Path(settings.data_dir), NodeTokens(patience=order.patience)
+    data, tokens = Path(settings.data_dir), NodeTokens(patience=_PATIENCE)
     memory = NodeMemory(tokens)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -192,8 +195,9 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
         start = await beginner.start(order.name, order.access.token)
         stack.push_async_callback(start.kept.close)
         snapshot = await _snapshot(beginner, start, memory)
-        root = await asyncio.to_thread(private_key, data / NODE_KEY_FILE, _KEY_BYTES)
-        kept = await enter(own_ledger(settings, derived(root, "journal")))
+        root = await asyncio.to_thread(private_key, data / NODE_KEY_FILE, KEY_BYTES)
+        crew = None if order.worker is None else data.parent / NODE_KEY_FILE
+        kept = await enter(own_ledger(settings, derived(root, "journal"), crew))
         ledger = LoggedLedger(kept or MemoryLedger(limit=0), slow_call_ms=settings.log.slow_call_ms)
         holds = await enter(open_holds(settings, source, kept, root))
         rules = node_rules(settings, order)
@@ -219,7 +223,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
             stack.callback(secrets.subscribe(users.renew_secret))
         worker = NodeWorker(source, bridge, SYSTEM_CLOCK, catch_up=follower.catch_up)
         source.on_work = (await enter(worker)).order
-        sender = None if kept is None else LedgerSender(kept, RpcLedger(source))
+        sender = None if kept is None else _sender(kept, source, follower)
         works = follower.run(), doors.sessions.keep_clean(), holds.parked.run(), secrets.run()
         await enter(beside(*works, *([] if sender is None else [sender.run()])))
         await enter(_last_words(source))
@@ -269,6 +273,13 @@ def _follower(settings: Settings, source: RpcSource, bridge: Bridge, start: Star
     return follower
 
 
+def _sender(ledger: SqliteLedger, source: RpcSource, follower: Follower) -> LedgerSender:
+    """Return what sends the ledger up; reports say what is refused of it."""
+    sender = LedgerSender(ledger, RpcLedger(source))
+    follower.trouble, sender.on_refusal = lambda: sender.refusal, follower.noticed
+    return sender
+
+
 def rhythm_of(settings: Settings) -> SyncSettings:
     """Return the rhythm in which a node follows."""
     return SyncSettings(max_stale=settings.node.max_stale, report_seconds=_REPORT_SECONDS)
@@ -295,7 +306,8 @@ async def _last_words(source: RpcSource) -> AsyncGenerator[None, None]:
 async def _serve(settings: Settings, parts: NodeParts, announce: Announced, orders: Orders) -> None:
     app = guarded_node(settings, parts, node_routes(parts))
     parts.doors.guests.app = app
-    async with listening(app, settings.server, orders) as server:
+    listener = listening(app, settings.server, orders)
+    async with noticed(listener, parts.doors.bridge) as server:
         with published(parts.data, server.url):
             announce(server.url, parts.standing())
             say(logger, logging.INFO, f"serving at {server.url}", data_dir=str(parts.data))
@@ -332,7 +344,7 @@ def node_routes(parts: NodeParts) -> list[GuardedRoute]:
             parked=parts.holds.parked,
             serves=["approvals"],
         ),
-        *own_routes(data, parts.follower, parts.standing),
+        *own_routes(data, parts.follower, parts.standing, parts.sender),
         *instance_routes(data),
         *health_routes(
             parts.health, parts.doors.bridge.metrics, parts.unready, asked_by_owner(data)

@@ -28,6 +28,8 @@ from bascule.asgi.whoami import Position, identity_route
 from bascule.audit.log_lines import say
 from bascule.audit.metrics import Metrics
 from bascule.control.envelope import OuterKey
+from bascule.doors.agents.api import agents_routes
+from bascule.doors.agents.ports import Agents
 from bascule.doors.health import health_of
 from bascule.wire.api.health import Health
 
@@ -71,9 +73,14 @@ def _unused(settings: Settings) -> Iterator[str]:
 
 
 def registry_only(
-    plane: ControlPlane, others: Callable[[], Mapping[str, str]] = dict
+    plane: ControlPlane,
+    others: Callable[[], Mapping[str, str]] = dict,
+    agents: Agents | None = None,
 ) -> list[GuardedRoute]:
-    """Return every route of a control plane alone; ``others`` are troubles beside its own."""
+    """Return every route of a control plane alone; ``others`` are troubles beside its own.
+
+    Only one with workers has ``agents``.
+    """
     service = plane.stores.service
 
     def health() -> Health:
@@ -85,6 +92,7 @@ def registry_only(
 
     return [
         *plane_routes(plane),
-        identity_route(position, served_parts(plane.stores), plane.node_url),
+        *([] if agents is None else agents_routes(agents)),
+        identity_route(position, served_parts(plane.stores, agents=agents), plane.node_url),
         *process_routes(plane, health),
     ]

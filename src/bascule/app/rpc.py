@@ -116,7 +116,8 @@ async def _services(
         look_seconds=look_seconds or LOOK_SECONDS,
     )
     async with nodes:
-        further = *_node_approvals(plane), *LedgerRpc(stores.kept, SYSTEM_CLOCK, note).methods()
+        ledgers = LedgerRpc(stores.kept, SYSTEM_CLOCK, note, plane.sent)
+        further = *_node_approvals(plane), *ledgers.methods()
         yield [RegistryRpc(stores.service).service(), nodes.service(*further)]
 
 

@@ -111,6 +111,8 @@ class NodeSection(NodeLists, frozen=True, kw_only=True):
     max_stale: Annotated[int, Meta(ge=1, le=31_536_000)] = 86_400
     #: How many processes share the port, each with connections and limits of its own.
     workers: WorkerCount = 1
+    #: For how long one of them may not answer before it is ended and started again.
+    worker_seconds: Annotated[int, Meta(ge=1, le=3_600)] = 30
 
     def rules(self, private: tuple[str, ...]) -> NodeRules:
         """Return the rules for records; ``private`` are files that no list opens."""

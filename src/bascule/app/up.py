@@ -9,10 +9,10 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bascule import __version__
+from bascule.app.agents import bridge_options, open_agents
 from bascule.app.control_plane import (
     ControlPlane,
     guarded,
@@ -22,14 +22,13 @@ from bascule.app.control_plane import (
     process_routes,
     served_parts,
 )
-from bascule.app.data_dir import HOMES_FOLDER
 from bascule.app.doors import Doors, Means, open_doors
+from bascule.app.isolation_notice import noticed
 from bascule.app.local_node import LocalNode, LocalSource
-from bascule.app.logs import hide, process_log
+from bascule.app.logs import process_log
 from bascule.app.rpc import rpc_served
-from bascule.app.serving import Announce, Orders, Work, logger, serve
+from bascule.app.serving import Announce, Orders, Work, listening, logger, serve
 from bascule.app.settings import Settings
-from bascule.app.stored_records import with_servers
 from bascule.app.stores import Demo, Stores, open_stores
 from bascule.asgi.guard import GuardedRoute
 from bascule.audit.log_lines import say
@@ -38,7 +37,7 @@ from bascule.control.envelope import OuterKey
 from bascule.db.errors import StoreUnavailable
 from bascule.doors.agents.api import agents_routes
 from bascule.doors.health import health_of
-from bascule.node.assembly import Bridge, BridgeOptions
+from bascule.node.assembly import Bridge
 from bascule.node.sync.follower import Follower
 from bascule.wire.api.health import Health
 
@@ -71,7 +70,8 @@ async def up(
                 parts.doors.guests.app = app = guarded(settings, parts.plane, all_routes(parts))
                 works = _works(parts, orders)
                 rpc = rpc_served(settings, parts.plane, announce)
-                await serve(settings, stores, app, works, announce, orders, rpc)
+                listener = noticed(listening(app, settings.server, orders), parts.doors.bridge)
+                await serve(settings, stores, app, works, announce, orders, rpc, listener)
             with suppress(StoreUnavailable):  # what it said last is replaced at the next start
                 await stores.service.standing.forget_node(stores.node)
         say(logger, logging.INFO, "ended")
@@ -95,8 +95,7 @@ class Parts:
 async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, None]:
     """Open the node over a registry; what is opened last is closed first."""
     service, tokens, secrets = stores.service, stores.tokens, stores.secrets
-    options = _bridge_options(settings, stores)
-    bridge = Bridge.open(service.snapshot(), **options)
+    bridge = Bridge.open(service.snapshot(), **bridge_options(settings, stores))
     service.known_tools = bridge.known_tools
     means = Means(
         rules=settings.rules(),
@@ -111,14 +110,9 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
         doors = await stack.enter_async_context(open_doors(settings, bridge, tokens, means))
         if stores.approvals is not None:
             stores.approvals.living = doors.sessions.living
-        agents = None if settings.agents is None else _fleet(settings.agents, options)
-        if agents is not None:
-            hide(lambda: agents.reference_values)
-            if secrets is not None:
-                secrets.records = lambda: with_servers(service.snapshot(), agents.secret_users())
-            await stack.enter_async_context(agents)
+        agents = await stack.enter_async_context(open_agents(settings, stores))
         if secrets is not None:
-            for users in filter(None, (bridge, doors.backends, agents)):
+            for users in (bridge, doors.backends):
                 stack.callback(secrets.subscribe(users.renew_secret))
         source = LocalSource(service, SYSTEM_CLOCK, stores.node)
         yield Parts(
@@ -127,24 +121,6 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
             follower=Follower(source, bridge, remedy=None),
             agents=agents,
         )
-
-
-def _bridge_options(settings: Settings, stores: Stores) -> BridgeOptions:
-    return {
-        "rules": settings.rules(),
-        "environment": settings.environment,
-        "settings": settings.node.limits(),
-        "ledger": stores.ledger,
-        "homes": Path(settings.data_dir) / HOMES_FOLDER,
-        "secrets": stores.secrets,
-        "approver": stores.approvals,
-    }
-
-
-def _fleet(file: str, options: BridgeOptions) -> AgentFleet:
-    from bascule.manager.fleet import AgentFleet  # noqa: PLC0415 - few processes have agents
-
-    return AgentFleet(file, **options)
 
 
 def _works(parts: Parts, orders: Orders) -> list[Work]:

@@ -1,7 +1,7 @@
 """``bascule up --workers N``: the control plane in this process, and N nodes beside it.
 
 The workers have the port. What they are asked and only the control plane knows, they hand over to
-it; it follows no registry and holds no connection itself.
+it; it follows no registry, and holds no connection itself but those of agents (``--agents``).
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
 
+from bascule.app.agents import open_agents
 from bascule.app.control_plane import ControlPlane, guarded, open_plane, plane_works
 from bascule.app.logs import process_log
 from bascule.app.registry_serve import registry_only
@@ -23,11 +25,13 @@ from bascule.app.workers import Meeting, SharedPort, Workers, orders_for
 from bascule.app.workers_token import WorkersToken
 from bascule.asgi.forwarded import ForwardedRequests
 from bascule.asgi.guard import GuardedApp
-from bascule.asgi.serve import CannotServe
 from bascule.audit.log_lines import say
 from bascule.audit.metrics import Metrics
 from bascule.control.envelope import OuterKey
 from bascule.node.leftovers import owned_folder
+
+if TYPE_CHECKING:
+    from bascule.manager.fleet import AgentFleet
 
 RPC_SOCKET = "grpc"
 
@@ -42,8 +46,6 @@ async def up_with_workers(
     secrets_key: OuterKey | None = None,
 ) -> None:
     """Serve until told to stop, and say on standard error what happens meanwhile."""
-    if settings.agents is not None:
-        raise CannotServe("agents: their servers are connected in one process: leave --workers out")
     with process_log(settings.log):
         async with open_stores(
             settings,
@@ -53,13 +55,24 @@ async def up_with_workers(
             secrets_key=secrets_key,
         ) as stores:
             with open_plane(settings, stores, Metrics()) as plane:
-                crew = Crew()
-                app = guarded(settings, plane, registry_only(plane, crew.troubles))
-                works = plane_works(plane, orders)
-                rpc = rpc_served(settings, plane, announce)
-                listener = _listening(settings, plane, app, orders, crew)
-                await serve(settings, stores, app, works, announce, orders, rpc, listener)
+                async with open_agents(settings, stores) as agents:
+                    await _serve(settings, plane, announce, orders, agents)
         say(logger, logging.INFO, "ended")
+
+
+async def _serve(
+    settings: Settings,
+    plane: ControlPlane,
+    announce: Announce,
+    orders: Orders,
+    agents: AgentFleet | None,
+) -> None:
+    crew = Crew()
+    app = guarded(settings, plane, registry_only(plane, crew.troubles, agents))
+    works = [*plane_works(plane, orders), *([] if agents is None else [agents.follow()])]
+    rpc = rpc_served(settings, plane, announce)
+    listener = _listening(settings, plane, app, orders, crew)
+    await serve(settings, plane.stores, app, works, announce, orders, rpc, listener)
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from bascule.asgi.forwarding import Peer, PeerAway
 from bascule.asgi.guard import GuardedRoute
 from bascule.asgi.json import read_body
 from bascule.doors.owners import METRICS, WORKER, Ownership, ownership_at
-from bascule.wire.api.addresses import IDENTITY, INSTANCE, NODE, NODE_ACCEPT
+from bascule.wire.api.addresses import IDENTITY, INSTANCE
 
 #: The scope's name for what sends to the caller itself: an answer that was handed over has all
 #: the headers that it needs.
@@ -26,7 +26,7 @@ _SEND: Final = "send_to_caller"
 PLANE_SOCKET = "plane"
 #: What is about the process or the data directory, and not a door: the control plane's, if it is
 #: of the same machine.
-PROCESS_PATHS = frozenset({"/healthz", "/readyz", METRICS, INSTANCE, NODE, NODE_ACCEPT, IDENTITY})
+PROCESS_PATHS = frozenset({"/healthz", "/readyz", METRICS, INSTANCE, IDENTITY})
 
 
 def worker_socket(folder: Path, number: int) -> Path:
@@ -64,7 +64,7 @@ class _Owned:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or have it answered; whoever is not there has had nothing of the request."""
-        owner = self._ownership.by_head(scope)
+        owner, body = self._ownership.by_head(scope), b""
         if owner is None and self._ownership.needs_body(scope):
             body = await read_body(receive)
             owner, receive = self._ownership.by_body(body), _read_again(body, receive)
@@ -76,7 +76,7 @@ class _Owned:
             try:
                 await peer.forward(scope, receive, scope.get(_SEND, send))
             except PeerAway:
-                if self._ownership.alone:
+                if self._ownership.alone or self._ownership.lasting(body):
                     words = f"worker {owner} is not there now, and is started again"
                     raise Refused("store_unavailable", words) from None
             else:

@@ -1,7 +1,8 @@
 """What a process and its workers say to each other: lines of JSON on a worker's standard streams.
 
 Standard input begins with the order, then says how all workers stand, and when to end; its own end
-is the word to end at once. On standard output a worker says that it serves, or why it does not.
+is the word to end at once. On standard output a worker says that it serves, or why it does not, and
+answers whoever asks whether it lives.
 """
 
 from __future__ import annotations
@@ -56,12 +57,14 @@ class Told(Struct, frozen=True, kw_only=True, omit_defaults=True):
     crew: tuple[WorkerStanding, ...] | None = None
     stop: bool = False
     hurry: bool = False
+    #: Whether it should say that it lives.
+    asked: bool = False
 
 
 class Answered(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker says: once that it serves, or why it will not."""
+    """What a worker says: once that it serves, or why it will not; that it lives, when asked."""
 
-    event: Literal["serving", "refused"]
+    event: Literal["serving", "refused", "alive"]
     standing: NodeStanding | None = None
     code: str = ""
     message: str = ""

@@ -11,13 +11,14 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from bascule.app.data_dir import served_alone
 from bascule.app.hardening import harden
+from bascule.app.isolation_notice import noticed
 from bascule.app.logs import process_log
 from bascule.app.node_serve import (
     NodeOrder,
@@ -48,14 +49,12 @@ from bascule.app.worker_link import (
 )
 from bascule.asgi.forwarded import ForwardedRequests
 from bascule.asgi.forwarding import Peer
+from bascule.asgi.serve import Serving
 from bascule.client.rpc import RpcAccess
 from bascule.errors import BasculeError
 from bascule.model.worker import worker_name
 
 _PR_SET_PDEATHSIG: Final = 1
-#: Whoever makes a token at the control plane of this port uses it next: often sooner than the
-#: workers are told of it.
-_PATIENCE: Final = 0.5
 
 
 def main() -> None:
@@ -108,6 +107,8 @@ async def _hear(reader: asyncio.StreamReader, orders: Orders, crew: Crew) -> Non
     while line := await reader.readline():
         told = read_told(line)
         crew.standings = crew.standings if told.crew is None else told.crew
+        if told.asked:
+            _say(Answered(event="alive"))
         if told.stop:
             orders.stop.set()
         if told.hurry:
@@ -143,7 +144,7 @@ async def serve_worker(order: WorkerOrder, orders: Orders, crew: Crew) -> None:
 
 
 async def _serve(order: WorkerOrder, orders: Orders, crew: Crew, begun: asyncio.Event) -> None:
-    data, server = Path(order.settings.data_dir), order.settings.server
+    data = Path(order.settings.data_dir)
     await asyncio.to_thread(prepare, data)
     with served_alone(data):
         async with node_parts(order.settings, _node_order(order, crew)) as parts:
@@ -151,12 +152,20 @@ async def _serve(order: WorkerOrder, orders: Orders, crew: Crew, begun: asyncio.
             parts.doors.guests.app = front
             async with (
                 _handed_over(front, order, orders),
-                listening(front, server, orders, shared=True),
+                _listening(order, front, parts, orders),
             ):
                 begun.set()
                 _say(Answered(event="serving", standing=parts.standing()))
                 await orders.stop.wait()
                 parts.let_go()
+
+
+def _listening(
+    order: WorkerOrder, front: WorkerFront, parts: NodeParts, orders: Orders
+) -> AbstractAsyncContextManager[Serving]:
+    """Return the listener; what is true of the whole machine only the first worker says."""
+    listener = listening(front, order.settings.server, orders, shared=True)
+    return noticed(listener, parts.doors.bridge) if order.number == 1 else listener
 
 
 def _node_order(order: WorkerOrder, crew: Crew) -> NodeOrder:
@@ -177,7 +186,6 @@ def _node_order(order: WorkerOrder, crew: Crew) -> NodeOrder:
         wait_seconds=node.wait_seconds,
         worker=WorkerPlace(number=number, crew=crew, data=Path(order.data)),
         own_records=order.has_plane,
-        patience=_PATIENCE if order.has_plane else 0.0,
     )
 
 

@@ -16,6 +16,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +36,7 @@ from bascule.app.worker_link import (
     line_of,
     read_answered,
 )
+from bascule.app.worker_pulse import Pulse
 from bascule.asgi.serve import CannotServe, bound
 from bascule.audit.log_lines import say
 from bascule.clock import SYSTEM_CLOCK, Clock
@@ -218,9 +220,7 @@ class _Keeper:
             if self._ending.is_set():
                 self.tell(Told(stop=True))
             began = self._clock.monotonic()
-            while line := await _line(_piped(process.stdout)):
-                self._heard(line, process.pid)
-            fate = _in_words(await process.wait())
+            fate = await self._heard_out(process)
         except BaseException:
             self.kill()
             raise
@@ -228,12 +228,36 @@ class _Keeper:
             self._failures = 0
         return fate
 
+    async def _heard_out(self, process: Process) -> str:
+        """Hear a process until it ends, and end one that hangs; return how it ended."""
+        ask = partial(self.tell, Told(asked=True))
+        pulse = Pulse(ask, self._order.settings.node.worker_seconds, self._clock)
+        watching = asyncio.create_task(self._end_silent(process, pulse))
+        try:
+            while line := await _line(_piped(process.stdout)):
+                pulse.heard()
+                self._heard(line, process.pid)
+            fate = _in_words(await process.wait())
+        finally:
+            watching.cancel()
+        hung = watching.done() and not watching.cancelled()
+        return f"no answer for {pulse.seconds:g} seconds" if hung else fate
+
+    async def _end_silent(self, process: Process, pulse: Pulse) -> None:
+        await pulse.silence()
+        words = f"worker {self._order.number} has not answered for {pulse.seconds:g} seconds"
+        say(logger, logging.ERROR, f"{words} and is ended", pid=process.pid)
+        self.kill()
+
     def _heard(self, line: bytes, pid: int) -> None:
         try:
-            self.answered = read_answered(line)
+            answered = read_answered(line)
         except msgspec.DecodeError:
             return  # somebody printed something
-        if self.answered.event == "serving":
+        if answered.event == "alive":
+            return
+        self.answered = answered
+        if answered.event == "serving":
             self.served.set()
             self._stand("serving", pid=pid)
 

@@ -338,6 +338,25 @@ def _public_bytes(key: str) -> bytes | None:
     return content if content is not None and len(content) == _SEED_BYTES else None
 
 
+def set_aside(file: Path, ledger_id: str) -> None:
+    """Give a file of anchors a name with the ledger that it is of; one that is there stays."""
+    count = 1
+    aside = file.with_name(f"{file.name}.{ledger_id}")
+    while aside.exists():
+        count += 1
+        aside = file.with_name(f"{file.name}.{ledger_id}.{count}")
+    try:
+        file.replace(aside)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise AnchorsUnavailable(
+            f"{file} cannot be renamed to {aside.name}: {error.strerror or error}; move it away, "
+            "or name another in ledger.anchor_file, and try again"
+        ) from error
+    logger.warning("the anchors of ledger %s are kept in %s", ledger_id, aside)
+
+
 def refuse_lost_key(key_file: Path, anchors: Path) -> None:
     """Refuse a key that others may read, or that is missing where it has signed already."""
     if key_file.exists():

@@ -294,12 +294,12 @@ class LedgerCut(Struct, frozen=True, kw_only=True, tag="ledger_cut", tag_field="
     """The oldest rows were taken away: from which to which, and the hash of the last of them.
 
     ``chain`` is the id of another chain of which all were: its replica is gone; with ``partial``
-    they were the oldest of a node's.
+    they were the oldest of a node's, or, by ``fork``, are in an earlier chain of that node.
     """
 
     timestamp: float
     by: str
-    reason: Literal["age", "size"]
+    reason: Literal["age", "size", "fork"]
     first: int
     last: int
     count: int
@@ -311,6 +311,9 @@ class LedgerCut(Struct, frozen=True, kw_only=True, tag="ledger_cut", tag_field="
 class NodeLedger(Struct, frozen=True, kw_only=True, tag="node_ledger", tag_field="event"):
     """A node, ``by``, began to send the rows of a ledger, or sent rows that were not taken.
 
+    That its ledger goes on under another id, the node says itself: its owner has ``accepted`` what
+    was refused.
+
     ``refused`` ones are others than it sent before, or do not follow them: the ledger at the node
     was changed, or somebody else speaks in its name. After a ``gap`` rows before ``number`` are
     missing here.
@@ -318,7 +321,7 @@ class NodeLedger(Struct, frozen=True, kw_only=True, tag="node_ledger", tag_field
 
     timestamp: float
     by: str
-    action: Literal["began", "gap", "refused"]
+    action: Literal["began", "gap", "refused", "accepted"]
     ledger: str
     number: int
     reason: str = ""

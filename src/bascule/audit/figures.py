@@ -57,16 +57,20 @@ class Second(NamedTuple):
 
 
 class RecentFigures:
-    """The seconds of the window, the oldest first. ``run`` it beside whatever counts."""
+    """The seconds of the window, the oldest first. ``run`` it beside whatever counts.
+
+    Several that count are added up. ``running`` says how many calls are under way, where that is
+    known.
+    """
 
     def __init__(
-        self, metrics: Metrics, *, clock: Clock, running: Callable[[], int] = lambda: 0
+        self, *metrics: Metrics, clock: Clock, running: Callable[[], int | None] = lambda: None
     ) -> None:
         self._metrics = metrics
         self._clock = clock
         self._running = running
         self._seconds: deque[Second] = deque(maxlen=WINDOW_SECONDS)
-        self._seen = {tool: counts_of(stats) for tool, stats in metrics.tools()}
+        self._seen = [{tool: counts_of(stats) for tool, stats in one.tools()} for one in metrics]
         self._listeners: list[OnSecond] = []
 
     async def run(self) -> None:
@@ -77,7 +81,7 @@ class RecentFigures:
 
     def look(self) -> None:
         """Keep what was counted since the last look, and tell it."""
-        tools = _bounded(dict(self._moved()))
+        tools = _bounded(self._moved())
         at = rfc3339(self._clock.now()) or ""
         figures = Figures(at=at, running=self._running(), **shown(tools.values()))
         self._seconds.append(Second(figures, tools))
@@ -104,13 +108,21 @@ class RecentFigures:
                 found.setdefault(server, {}).setdefault(tool, []).append(counts)
         return _busiest(_server_figures(server, tools) for server, tools in found.items())
 
-    def _moved(self) -> Iterator[tuple[Tool, Counts]]:
-        """Yield what was counted since the last look."""
-        for tool, stats in self._metrics.tools():
-            seen = self._seen.get(tool, Counts())
-            if stats.calls != seen.calls:
-                now = self._seen[tool] = counts_of(stats)
-                yield tool, _difference(now, seen)
+    def _moved(self) -> dict[Tool, Counts]:
+        """Return what was counted since the last look."""
+        found: dict[Tool, Counts] = {}
+        for metrics, seen in zip(self._metrics, self._seen, strict=True):
+            for tool, counts in _moved(metrics, seen):
+                found[tool] = total((found[tool], counts)) if tool in found else counts
+        return found
+
+
+def _moved(metrics: Metrics, seen: dict[Tool, Counts]) -> Iterator[tuple[Tool, Counts]]:
+    for tool, stats in metrics.tools():
+        before = seen.get(tool, Counts())
+        if stats.calls != before.calls:
+            now = seen[tool] = counts_of(stats)
+            yield tool, _difference(now, before)
 
 
 def counts_of(stats: ToolStats) -> Counts:

@@ -8,7 +8,6 @@ so often a checkpoint signs the chain of rows, and what it covers is deleted fro
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -34,7 +33,7 @@ from bascule.audit.findings import Verification
 from bascule.audit.flushing import Flushing
 from bascule.audit.intake import Intake
 from bascule.audit.journal import FOLDER, Disk, Journal, remove_journal
-from bascule.audit.ledger import FileQueue, LedgerUnavailable
+from bascule.audit.ledger import FileQueue, LedgerUnavailable, arguments_key
 from bascule.audit.ledger_file import ANCHORS_NAME, FILE, Tables, tip
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.quotas import Quotas
@@ -80,7 +79,7 @@ class JournaledLedger(FileQueue):
         clock: Clock = SYSTEM_CLOCK,
         disk: Disk = Disk(),  # noqa: B008 - it holds nothing
     ) -> None:
-        super().__init__(hmac.digest(key, b"arguments", "sha256"))
+        super().__init__(arguments_key(key))
         self.settings = settings or LedgerSettings()
         self._max_backlog = self.settings.max_backlog
         self.database = database

@@ -10,6 +10,7 @@ nevertheless.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import os
 import secrets
@@ -89,6 +90,11 @@ class LedgerUnavailable(ServerUnavailable):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, reason="ledger_unavailable")
+
+
+def arguments_key(key: bytes) -> bytes:
+    """Return what digests of arguments are keyed with, by the key of a ledger."""
+    return hmac.digest(key, b"arguments", "sha256")
 
 
 class EventQueue:

@@ -167,6 +167,7 @@ _SENT = {
     "began": "are sent from now on",
     "gap": "are sent with a gap",
     "refused": "are refused",
+    "accepted": "go on as those of a new one",
 }
 
 

@@ -81,10 +81,10 @@ class ToolStats:
         if code is not None:
             _count(self.errors, code if code in CODES else "other")
 
-    def refuse(self, code: str) -> None:
-        """Count a call that never got to its tool: it took no time there and said nothing."""
-        self.unresolved += 1
-        _count(self.errors, code if code in CODES else "other")
+    def refuse(self, code: str, count: int = 1) -> None:
+        """Count calls that never got to their tool: they took no time there and said nothing."""
+        self.unresolved += count
+        _count(self.errors, code if code in CODES else "other", count)
 
     @property
     def calls(self) -> int:
@@ -128,8 +128,8 @@ class ChatStats:
             _count(self.budget_hits, budget if budget in BUDGETS else "other")
 
 
-def _count(counts: dict[str, int], key: str) -> None:
-    counts[key] = counts.get(key, 0) + 1
+def _count(counts: dict[str, int], key: str, count: int = 1) -> None:
+    counts[key] = counts.get(key, 0) + count
 
 
 class LedgerState(Protocol):
@@ -204,7 +204,7 @@ class Metrics:
         yield from self._tools.items()
         yield (OTHER, OTHER), self._other_tool
 
-    def refused(self, server_id: str | None, tool: str | None, code: str) -> None:
+    def refused(self, server_id: str | None, tool: str | None, code: str, count: int = 1) -> None:
         """Count a call that never got to its tool. None stands for a name that nobody vouches for.
 
         A tool that no session was shown yet may be one or not: only so many of those have figures
@@ -214,7 +214,7 @@ class Metrics:
         found = self._tools.get(key) or self._guessed.get(key)
         if found is None and OTHER not in key and len(self._guessed) < MAX_GUESSED:
             found = self._guessed[key] = ToolStats()
-        (found or self._unnamed(key[0])).refuse(code)
+        (found or self._unnamed(key[0])).refuse(code, count)
 
     def turned_away(self, code: str) -> None:
         """Count a request that got no further than the guard; anybody can cause one."""

@@ -7,11 +7,13 @@ and what it says about others not at all.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from struct import error as PackError  # noqa: N812 - what is raised for a number that none is
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bascule.audit.anchors import is_signed, parsed
 from bascule.audit.chain import GENESIS, Row, columns, link
@@ -28,6 +30,11 @@ MAX_NUMBER = 2**62
 _MAX_ID = 64
 _HASH_BYTES = 32
 _MAX_SECONDS = 1e12
+#: What has the rows of a node taken that are refused.
+REMEDY = (
+    "if that is known to be harmless, such as after a restore, `bascule node accept --ledger` on "
+    "the node's machine has them taken as a new ledger beside the one before"
+)
 
 
 class NotTaken(BasculeError):
@@ -68,11 +75,26 @@ class Reached(Struct, frozen=True):
 
 
 class Taken(Struct, frozen=True):
-    """How far a chain is now, and whether it began, or has a gap, with what was taken."""
+    """How far a chain is now, and whether it began, or has a gap, with what was taken.
+
+    ``new`` is how many of the rows were not there before: the last of those that were sent.
+    """
 
     reached: Reached
     began: bool = False
     gap: bool = False
+    #: The first row that was taken, if any.
+    first: int = 0
+    #: The earlier ledger of the node after whose rows the chain began, if so.
+    follows: str | None = None
+
+
+class _Fork(Struct, frozen=True):
+    """The last row that a node sends as that of a new ledger, and sent of an earlier one before."""
+
+    ledger: str
+    number: int
+    hash: bytes
 
 
 def refuse_malformed(sent: SentRows) -> None:
@@ -124,15 +146,19 @@ def _is_event(event: bytes) -> bool:
 def receive(statements: Statements, own: Tables, sent: SentRows, now: float) -> Taken:
     """Take rows in, inside a write transaction; ``own`` are the tables of the own chain.
 
-    What was taken before is not taken again. Raise NotTaken, with nothing written, for rows that
-    are others, or do not follow one another.
+    What was taken before is not taken again, nor as that of another ledger of the same node. Raise
+    NotTaken, with nothing written, for rows that are others, or do not follow one another.
     """
-    tables = _chain_of(statements, own, sent)
+    tables, fork = _chain_of(statements, own, sent), None
     began = tables is None and bool(sent.rows)
     if tables is None and not sent.rows:
         return Taken(Reached(0, GENESIS, 0))
     if tables is None:
-        tables = _begun(statements, own, sent, now)
+        fork = _fork(statements, own, sent)
+        if fork is not None and fork.number == sent.rows[-1].number:
+            return Taken(Reached(fork.number, fork.hash, 0))
+        sent = _after(sent, fork)
+        tables = _begun(statements, own, sent, now, fork)
     last = tip(statements, tables)[0]
     new = _new_rows(statements, tables, sent, last)
     gap = bool(new) and new[0].number > last + 1
@@ -145,7 +171,8 @@ def receive(statements: Statements, own: Tables, sent: SentRows, now: float) -> 
     tables.note_seen(statements, sent.process, now)
     if new:
         own.ring(statements)
-    return Taken(_reached(statements, tables), began, gap)
+    first, follows = new[0].number if new else 0, fork and fork.ledger
+    return Taken(_reached(statements, tables), began, gap, first, follows)
 
 
 def _chain_of(statements: Statements, own: Tables, sent: SentRows) -> Tables | None:
@@ -164,8 +191,54 @@ def _chain_of(statements: Statements, own: Tables, sent: SentRows) -> Tables | N
     return None if found is None else own.of(found[0])
 
 
-def _begun(statements: Statements, own: Tables, sent: SentRows, now: float) -> Tables:
-    """Begin a chain; where the node has cut its first rows off, a row of the own chain says so."""
+def _fork(statements: Statements, own: Tables, sent: SentRows) -> _Fork | None:
+    """Return the last of some rows, or the one before them, that another chain of the node has.
+
+    A hash is about all rows before it, so that these are the same up to there.
+    """
+    points = [(sent.rows[0].number - 1, sent.before)]
+    points += [(row.number, row.hash) for row in sent.rows]
+    found: list[_Fork] = []
+    chains = statements.execute(
+        f"SELECT number, id FROM {own.chains} c WHERE node = ? AND {own.received}",  # noqa: S608 - constants
+        (sent.node,),
+    ).fetchall()
+    for number, id in chains:
+        shared = _shared(statements, own.of(number), points)
+        if shared is not None:
+            found.append(_Fork(id, *shared))
+    return max(found, key=lambda one: one.number, default=None)
+
+
+def _shared(
+    statements: Statements, tables: Tables, points: Sequence[tuple[int, bytes]]
+) -> tuple[int, bytes] | None:
+    """Return the last of these rows that a chain has."""
+    first = max(1, tables.base(statements)[0])
+    there = [one for one in points if one[0] >= first]
+
+    def is_other(one: tuple[int, bytes]) -> bool:
+        return hash_of(statements, one[0], tables) != one[1]
+
+    count = bisect_left(there, 1, key=is_other)
+    return there[count - 1] if count else None
+
+
+def _after(sent: SentRows, fork: _Fork | None) -> SentRows:
+    """Return what is sent after the row of a fork."""
+    if fork is None:
+        return sent
+    rows = [row for row in sent.rows if row.number > fork.number]
+    return replace(sent, before=fork.hash, rows=rows)
+
+
+def _begun(
+    statements: Statements, own: Tables, sent: SentRows, now: float, fork: _Fork | None
+) -> Tables:
+    """Begin a chain; where it has no first rows, a row of the own chain says so.
+
+    The node has cut them off, or they are in an earlier chain.
+    """
     base = sent.rows[0].number - 1, sent.before
     if base[0] == 0 and sent.before != GENESIS:
         raise NotTaken(1, "row 1 does not begin a chain")
@@ -174,7 +247,7 @@ def _begun(statements: Statements, own: Tables, sent: SentRows, now: float) -> T
         said = LedgerCut(
             timestamp=now,
             by=sent.node,
-            reason="age",
+            reason="age" if fork is None else "fork",
             first=1,
             last=base[0],
             count=base[0],

@@ -6,12 +6,13 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from bascule.audit.anchors import set_aside
 from bascule.audit.epoch import FileEpoch
 from bascule.audit.journal import Disk, is_live
 from bascule.audit.journaled_ledger import JournaledLedger
 from bascule.audit.kept_anchors import kept_anchors
 from bascule.audit.ledger_check import ledger_check
-from bascule.audit.ledger_file import FILE_NAME, MIGRATIONS, FileTables
+from bascule.audit.ledger_file import FILE_NAME, MIGRATIONS, FileTables, put_meta
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.retention import Limits, cut, cut_received
 from bascule.audit.search import LedgerReader
@@ -71,6 +72,25 @@ class SqliteLedger(JournaledLedger):
         """Verify the file against the anchors, as far as this process can read them."""
         return verify(self._path, kept_anchors(self.settings, self._data), told=told)
 
+    async def begin_anew(self) -> str:
+        """Go on with the same rows as a ledger of another id, and return the one that it had.
+
+        Its anchors are set aside: they may be about rows that are not in here. Raise
+        AnchorsUnavailable, with nothing changed, where that cannot be done.
+        """
+        await self.taken_in()
+        before = await self.database.write(self._renamed)
+        await self._sign()
+        return before
+
+    def _renamed(self, statements: Statements) -> str:
+        before = self._own.ledger_id(statements) or ""
+        set_aside(self._anchor_file, before)
+        self._anchors, self._signed = None, 0
+        statements.execute(f"DELETE FROM checkpoints WHERE {self._own.mine}")  # noqa: S608 - constants
+        put_meta(statements, ledger_id=_new_id())
+        return before
+
     async def _open_database(self) -> None:
         await self._file.open(MIGRATIONS)
         self._identity = _identity(self._path)
@@ -79,7 +99,7 @@ class SqliteLedger(JournaledLedger):
         """Give a new ledger its id, too."""
         statements.execute(
             "INSERT OR IGNORE INTO meta (key, value) VALUES ('ledger_id', ?)",
-            (secrets.token_hex(8),),
+            (_new_id(),),
         )
         self._own.given = self._own.bounds(statements)[1]
         super()._begin(statements)
@@ -102,6 +122,10 @@ class SqliteLedger(JournaledLedger):
                 f"{self._path} was removed or replaced while it was in use; put it back "
                 "from a backup or leave it, then restart"
             )
+
+
+def _new_id() -> str:
+    return secrets.token_hex(8)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

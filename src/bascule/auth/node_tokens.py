@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from bascule.auth.identity import Principal
 from bascule.auth.keys import KeyLabel
-from bascule.auth.token_record import TokenRecord, principal_of, token_digest
+from bascule.auth.token_record import PREFIX, TokenRecord, principal_of, token_digest
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError
 from bascule.model.role import TokenRole
@@ -26,6 +26,8 @@ ROLES_AT_NODES: frozenset[TokenRole] = frozenset({"client", "viewer"})
 #: The derived keys that a node is given: to know tokens, and to read what any node handed to a
 #: client: the ids of its sessions and its cursors.
 KEYS_OF_NODES: tuple[KeyLabel, ...] = ("token-digest", "mcp-session", "cursor")
+#: How many tokens that ended are remembered.
+_REMEMBERED = 10_000
 
 
 def handed_out(
@@ -88,12 +90,18 @@ class NodeTokens:
         self._patience = patience
         self._news = asyncio.Event()
         self._takes = 0
+        self._by_digest: dict[bytes, TokenRecord] = {}
+        #: Those that ended: of them no news are awaited.
+        self._ended: dict[bytes, None] = {}
         self.take(tokens, keys or {})
 
     def take(self, tokens: Iterable[TokenRecord], keys: Mapping[KeyLabel, bytes]) -> None:
         """Know these, and no others, from the next look on; links and pages are nobody's here."""
         self._records = tuple(t for t in tokens if t.role != "link" and t.process is None)
+        before = self._by_digest
         self._by_digest = {record.digest: record for record in self._records}
+        gone = [digest for digest in before if digest not in self._by_digest]
+        self._ended = dict.fromkeys([*self._ended, *gone][-_REMEMBERED:])
         self._keys = dict(keys)
         self._takes += 1
         self._news.set()
@@ -113,11 +121,19 @@ class NodeTokens:
         """
         shown = token.encode("utf-8", "replace")
         principal = self._principal(shown)
-        if principal is None and self._patience:
+        if principal is None and self._patience and self._may_be_new(shown):
             principal = await self._awaited(shown)
         if principal is not None and _is_asked_about(principal) and self.standing is not None:
             self.standing(principal.person or "")
         return principal
+
+    def _may_be_new(self, token: bytes) -> bool:
+        """Say whether somebody may have just made a token: nobody here knew it until now."""
+        key = self._keys.get("token-digest")
+        if key is None or not token.startswith(PREFIX.encode()):
+            return False
+        digest = token_digest(key, token)
+        return digest not in self._by_digest and digest not in self._ended
 
     async def _awaited(self, token: bytes) -> Principal | None:
         """Return whose token this is once it was told of; somebody may have just made it."""

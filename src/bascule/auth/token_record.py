@@ -22,6 +22,9 @@ from bascule.clock import rfc3339
 from bascule.model.role import Grant, TokenRole
 from bascule.wire.api.tokens import TokenShown, TokenState
 
+#: How every token begins.
+PREFIX = "bsc_"
+
 
 class TokenRecord(Struct, frozen=True, kw_only=True):
     """What is kept of a token: plain values, and never the token.

@@ -35,7 +35,7 @@ from bascule.auth.key_text import KEY_BYTES
 from bascule.auth.keys import KeyLabel, derived
 from bascule.auth.memory_token_store import TokenStore
 from bascule.auth.page_uses import PageUses
-from bascule.auth.token_record import TokenKeys, TokenRecord, principal_of
+from bascule.auth.token_record import PREFIX, TokenKeys, TokenRecord, principal_of
 from bascule.auth.token_request import TokenOptions, TokenRequest, refuse_unfit
 from bascule.clock import Clock
 from bascule.db.errors import StoreUnavailable
@@ -48,7 +48,6 @@ Note: TypeAlias = Callable[[Act], Awaitable[None]]
 
 logger = logging.getLogger("bascule.tokens")
 
-PREFIX = "bsc_"
 _RANDOM_BYTES = 32
 _TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
 #: How many tokens are remembered with whose they are: those of ten thousand nodes, who are all

@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 import textwrap
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from importlib import import_module
 
 from bascule import __version__
@@ -62,11 +62,12 @@ def build_parser(wanted: Container[str] = COMMANDS) -> argparse.ArgumentParser:
     return parser
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run one command and return its exit code."""
+def run(argv: Sequence[str], *, loaded: Callable[[], None] = lambda: None) -> int:
+    """Run one command and return its exit code; ``loaded`` is called when its modules are there."""
     if not argv:
         return _say_what_there_is()
     arguments = _parse(argv)
+    loaded()
     command: Run = arguments.run
     try:
         return command(arguments)

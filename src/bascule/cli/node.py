@@ -18,7 +18,7 @@ from bascule.app.hardening import harden
 from bascule.app.settings import Settings
 from bascule.app.settings_tables import ORIGIN_FORM, Origin
 from bascule.asgi.serve import CannotServe
-from bascule.cli.command import run_async, shown
+from bascule.cli.command import run_async, shown, warn
 from bascule.cli.configuration import CONFIG, DATA_DIR, WORKERS, address, read_settings
 from bascule.cli.node_standing import NODE_PORT, NODE_SETTINGS, accept, status
 from bascule.cli.parser import (
@@ -42,6 +42,7 @@ from bascule.cli.serving import (
 )
 from bascule.errors import BasculeError, InvalidRecord
 from bascule.model.assignment import ALL
+from bascule.outbound.network_variables import withheld
 from bascule.wire.api.addresses import GATEWAY
 from bascule.wire.api.nodes import NodeStanding
 
@@ -77,7 +78,13 @@ A node does not take another store than it followed, nor an older state of it: b
 says so. Where the registry is right, this takes what it has; bascule registry announce does so for
 all nodes at once.
 
+With --ledger it is the other way round: the control plane does not take the rows of this node's
+ledger, which are others than it was sent before. That is so after a restore of the node; if nothing
+of the kind was done, look why. Then the ledger goes on as a new one, beside the one before, and
+nothing of either is lost.
+
   bascule node accept
+  bascule node accept --ledger
 """
 
 
@@ -129,6 +136,7 @@ def fill(group: Parser) -> None:
         "accept",
         "take what the registry has, after a doubt",
         accept,
+        switch("--ledger", "have the node's refused ledger go on as a new one instead"),
         *own,
         epilog=_ACCEPT_EPILOG,
     )
@@ -232,6 +240,7 @@ def _token(file: str | None) -> str:
 
 async def _serve(settings: Settings, order: NodeOrder, arguments: argparse.Namespace) -> None:
     announce = _say_as_json if arguments.json else _say
+    _warn_of_withheld(settings)
     if settings.node.workers == 1:
         from bascule.app.node_serve import serve_node  # noqa: PLC0415 - with grpc
 
@@ -241,6 +250,14 @@ async def _serve(settings: Settings, order: NodeOrder, arguments: argparse.Names
 
         await serve_node_workers(settings, order, announce, orders_of_signals())
     say_ended(arguments)
+
+
+def _warn_of_withheld(settings: Settings) -> None:
+    """Name the proxies and certificates of this machine that servers do without."""
+    kept = withheld(os.environ, settings.rules())
+    if kept:
+        allow = " ".join(f"--allow-variable {name}" for name in kept)
+        warn([f"servers are not given {', '.join(kept)}, which fetching them may need: {allow}"])
 
 
 def _say(url: str, standing: NodeStanding) -> None:

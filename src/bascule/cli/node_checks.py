@@ -25,6 +25,7 @@ from bascule.errors import BasculeError
 from bascule.model.assignment import Assignment
 from bascule.model.snapshot import Snapshot
 from bascule.node.assembly import objection
+from bascule.outbound.network_variables import withheld
 from bascule.outbound.rules import NodeRules
 
 T = TypeVar("T")
@@ -61,7 +62,9 @@ async def node_findings(
             return
     yield _assigned(welcome, snapshot)
     say("comparing the rules with the records")
-    yield await rules_finding(node_rules(settings, order), snapshot)
+    rules = node_rules(settings, order)
+    yield await rules_finding(rules, snapshot)
+    yield way_out(rules)
 
 
 async def _in_time(work: Awaitable[T]) -> T:
@@ -164,3 +167,14 @@ async def rules_finding(rules: NodeRules, snapshot: Snapshot) -> Finding:
     words = f"{len(against)} of {len(servers)} servers are refused here: {'; '.join(named)}{more}"
     mend = "allow what they need (--allow-executable and others), or assign the node other tasks"
     return (told.failed if len(against) == len(servers) else told.warning)(words, mend)
+
+
+def way_out(rules: NodeRules) -> Finding:
+    """Look whether servers are given this machine's way to the network."""
+    told = Checker("way out")
+    kept = withheld(os.environ, rules)
+    if not kept:
+        return told.ok("servers are given the proxies and certificates that this machine names")
+    allow = " ".join(f"--allow-variable {name}" for name in kept)
+    words = f"servers are not given {', '.join(kept)}: without them packages may not be fetched"
+    return told.warning(words, f"allow them, unless they are nothing for servers: {allow}")

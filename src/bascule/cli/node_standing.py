@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,9 +17,10 @@ from bascule.cli.command import run_async, show, shown
 from bascule.cli.configuration import read_settings
 from bascule.cli.endpoint import Endpoint, owner_headers, proven_url
 from bascule.cli.table import render_table
+from bascule.client.http import ApiError, Unreachable
 from bascule.model.json import JsonObject
 from bascule.model.worker import WorkerStanding
-from bascule.wire.api.addresses import NODE, NODE_ACCEPT
+from bascule.wire.api.addresses import NODE, NODE_ACCEPT, NODE_LEDGER
 from bascule.wire.api.nodes import NodeStanding, ServerWords
 
 NODE_PORT = 7072
@@ -37,8 +39,9 @@ def status(arguments: argparse.Namespace) -> int:
 
 
 def accept(arguments: argparse.Namespace) -> int:
-    """Have the node take what its registry has."""
-    return _shown(arguments, run_async(_asked(arguments, "POST", NODE_ACCEPT)))
+    """Have the node take what its registry has, or its ledger go on as a new one."""
+    path = NODE_LEDGER if arguments.ledger else NODE_ACCEPT
+    return _shown(arguments, run_async(_asked(arguments, "POST", path)))
 
 
 async def _asked(arguments: argparse.Namespace, method: str, path: str) -> Standings:
@@ -58,7 +61,14 @@ async def _asked(arguments: argparse.Namespace, method: str, path: str) -> Stand
         if not found.workers:
             return (found if method == "GET" else await ask(method, path)), {}
         serving = [one.number for one in found.workers if one.state == "serving"]
-        return found, {number: await ask(method, path, number) for number in serving}
+        workers: dict[int, NodeStanding] = {}
+        for number in serving:  # one may have ended since
+            with suppress(ApiError, Unreachable):
+                workers[number] = await ask("GET", NODE, number)
+        meant = [number for number, one in workers.items() if path != NODE_LEDGER or one.ledger]
+        if method != "GET":  # where no worker's ledger is refused, the first says so
+            workers |= {number: await ask(method, path, number) for number in meant or serving[:1]}
+        return found, workers
 
 
 def _shown(arguments: argparse.Namespace, standings: Standings) -> int:
@@ -80,6 +90,8 @@ def _shown_workers(
         lines.append(_worker_line(one))
         if one.number in workers:
             lines += [f"- {line}" for line in _state(workers[one.number])]
+        elif one.state == "serving":
+            lines.append("- it does not answer now")
     rows = [
         [str(number), *_row(server)]
         for number, standing in workers.items()
@@ -105,6 +117,7 @@ def _state(found: NodeStanding) -> list[str]:
         f"trusted until {found.trusted_until or 'told otherwise'}, if nothing more is heard",
         f"assigned: {found.assigned}",
         *([] if found.reason is None else [f"reason: {found.reason}"]),
+        *([] if found.ledger is None else [f"ledger: {found.ledger}"]),
     ]
 
 

@@ -48,7 +48,7 @@ def list_nodes(arguments: argparse.Namespace) -> int:
 
 
 def _row(node: NodeShown) -> list[str]:
-    servers = " ".join(f"{count} {state}" for state, count in node.servers.items())
+    servers = ", ".join(f"{count} {state}" for state, count in node.servers.items())
     doubled = node.doubled_at
     return [
         shown(node.name),

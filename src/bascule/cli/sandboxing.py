@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bascule.cli.command import shown
 from bascule.cli.command_line import typed
+from bascule.cli.missed_grants import granting_words, missed_words, with_missed
 from bascule.cli.parser import Option, many, option, switch
 from bascule.cli.progress import StatusLine
 from bascule.cli.terminal import YES, answer_to, somebody_is_there
@@ -25,7 +26,7 @@ from bascule.model.launcher import launcher_place
 from bascule.model.sandbox import NETWORKS, OWN_CWD
 from bascule.model.server import SHARINGS
 from bascule.wire.api.trials import Trial
-from bascule.wire.new_servers import granting, named_places, new_server
+from bascule.wire.new_servers import KEEP_NO_FILES, granting, new_server, ungranted_places
 from bascule.wire.sandbox_rules import SANDBOX_WORDS, sandbox_of
 
 SANDBOX_OPTIONS: tuple[Option, ...] = (
@@ -44,7 +45,6 @@ NO_TRIAL = switch("--no-trial", "do not start it before it is written")
 _LIMITS: JsonObject = {"level": "limits"}
 #: What the write is refused for as well.
 _TOLD_AGAIN = ("forbidden", "unauthorized", "invalid_record")
-_UNBOUND = ("none", "limits")
 
 
 def with_sandbox(arguments: argparse.Namespace, record: JsonObject) -> dict[str, JsonValue]:
@@ -85,7 +85,7 @@ async def fitted(
     registry: RegistryClient, record: JsonObject, arguments: argparse.Namespace
 ) -> dict[str, JsonValue]:
     """Return the record to write: with folders that are granted, and tried inside its sandbox."""
-    if _level(record) in _UNBOUND:
+    if _level(record) in KEEP_NO_FILES:
         return {**record}
     given = {**record}
     if places := _ungranted(record):
@@ -120,15 +120,7 @@ def _level(record: JsonObject) -> str:
 
 def _ungranted(record: JsonObject) -> list[str]:
     """Return the folders of this machine that the arguments name and the sandbox does not grant."""
-    table = record.get("sandbox")
-    sandbox: JsonObject = table if is_object(table) else {}
-    lists = [sandbox.get(name) for name in ("read", "write")]
-    granted = {str(place) for places in lists if is_array(places) for place in places}
-    return [
-        place
-        for place in named_places(record)
-        if place not in granted and Path(place).expanduser().is_dir()
-    ]
+    return [place for place in ungranted_places(record) if Path(place).expanduser().is_dir()]
 
 
 async def _offered(
@@ -151,12 +143,11 @@ async def _tried(
     registry: RegistryClient, record: JsonObject, arguments: argparse.Namespace
 ) -> dict[str, JsonValue]:
     name = shown(str(record.get("server_id")))
-    bare: dict[str, JsonValue] = {**record, "sandbox": _LIMITS}
     try:
         async with StatusLine().waiting(f"trying {name} inside its sandbox{_fetching(record)}"):
             outside = inside = await registry.test_draft(record)
             if not inside.ok and not _unfetched(inside):
-                outside = await registry.test_draft(bare)
+                outside = await registry.test_draft({**record, "sandbox": _LIMITS})
     except BasculeError as error:
         if isinstance(error, ApiError) and error.code in _TOLD_AGAIN:
             return {**record}
@@ -167,11 +158,29 @@ async def _tried(
     if not outside.ok:  # the sandbox is not at fault: it is written as it is, and may yet be mended
         _say(f"{name} does not list its tools: {shown(str(outside.error))}")
         return {**record}
-    for line in _missed(name, inside, outside):
+    return await _decided(registry, record, inside, outside, arguments)
+
+
+async def _decided(
+    registry: RegistryClient,
+    record: JsonObject,
+    inside: Trial,
+    outside: Trial,
+    arguments: argparse.Namespace,
+) -> dict[str, JsonValue]:
+    """Have a person decide about a server that works outside of its sandbox and not inside."""
+    name = shown(str(record.get("server_id")))
+    for line in (*_told(name, inside), f"with level limits it lists {outside.tool_count}"):
         _say(line)
+    wider = with_missed(record, inside.missed)
     if somebody_is_there():
+        if wider is not None and await answer_to("grant it that, and try again? [y/N]") in YES:
+            return await _tried(registry, wider, arguments)
         answer = await answer_to('write sandbox.level = "limits" instead? [y/N]')
-        return bare if answer in YES else {**record}
+        return {**record, "sandbox": _LIMITS} if answer in YES else {**record}
+    if wider is not None:
+        words = granting_words(record, wider)
+        _say(f"to grant that: {typed(f'servers set {name} {words}', arguments)}")
     looser = typed(f"servers set {name} sandbox=limits", arguments)
     _say(f"to let it have what it misses: a wider sandbox, or none of it: {looser}")
     return {**record}
@@ -192,12 +201,11 @@ def _unfetched(trial: Trial) -> bool:
     return bool(trial.steps) and trial.steps[-1].step == "fetch"
 
 
-def _missed(name: str, inside: Trial, outside: Trial) -> list[str]:
-    said = [f"  stderr: {shown(line)}" for line in inside.stderr]
+def _told(name: str, inside: Trial) -> list[str]:
     return [
         f"{name} does not list its tools inside its sandbox: {shown(str(inside.error))}",
-        *said,
-        f"with level limits it lists {outside.tool_count}",
+        *(f"  stderr: {shown(line)}" for line in inside.stderr),
+        *(f"  {shown(line)}" for line in missed_words(inside.missed)),
     ]
 
 

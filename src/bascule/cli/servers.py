@@ -20,6 +20,7 @@ from bascule.cli.command import show, shown
 from bascule.cli.edit import add_allowing_verbs
 from bascule.cli.endpoint import ask, verb
 from bascule.cli.history import add_past_verbs
+from bascule.cli.missed_grants import missed_words
 from bascule.cli.next_steps import print_steps, steps_for
 from bascule.cli.parser import (
     EXIT_FAILED,
@@ -68,6 +69,7 @@ from bascule.model.server import TRANSPORT_SPELLINGS
 from bascule.wire.api.imports import Imported, ImportMode
 from bascule.wire.api.records import Plain
 from bascule.wire.api.trials import ToolPreviews, Trial
+from bascule.wire.new_servers import KEEP_NO_FILES
 
 _STATUS = ("server", "status", "state", "tools", "reconnects", "latency", "nodes")
 _HEALTH: Mapping[str, Colour] = {"Connected": "green", "Degraded": "yellow", "Down": "red"}
@@ -262,6 +264,17 @@ def _state(record: Plain) -> str:
     return state if trouble is None else f"{state} ({shown(str(trouble))})"
 
 
+def _isolation(record: Plain) -> str:
+    """Return the level in force: known once a local server has started, none where it has none."""
+    status = table_of(record, "status")
+    standing = table_of(status, "sandbox")
+    if standing:
+        level = str(standing.get("in_force"))
+        return paint(level, "yellow") if level in KEEP_NO_FILES else shown(level)
+    runs = record.get("transport") == "stdio" and status.get("state") == "connected"
+    return paint("none", "yellow") if runs else "-"
+
+
 def _painted(word: str, colours: Mapping[str, Colour]) -> str:
     return paint(word, colours[word]) if word in colours else shown(word)
 
@@ -281,6 +294,7 @@ SERVERS = Noun(
         "server": field("server_id"),
         "status": _health,
         "state": _state,
+        "isolation": _isolation,
         "at": _where,
         "allowed": _allowed,
         "tags": field("tags"),
@@ -300,6 +314,7 @@ def test(arguments: argparse.Namespace) -> int:
     if not trial.ok:
         message = f"failed after {trial.duration_ms:.0f} ms: {shown(str(trial.error))}"
         said = [f"  stderr: {shown(line)}" for line in trial.stderr]
+        said += [f"  {shown(line)}" for line in missed_words(trial.missed)]
         failed = paint(message, "red", sys.stderr)
         show(arguments, plain, notes=[*_steps(trial), *said, failed])
         return EXIT_FAILED

@@ -19,7 +19,7 @@ from bascule.doors.chat.held_results import keeper_in
 from bascule.doors.gateway.kept_outputs import NAME as READ_OUTPUT
 from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.model.worker import MARK, MAX_WORKERS, marked_worker
-from bascule.wire.api.addresses import GATEWAY, NODE, NODE_ACCEPT
+from bascule.wire.api.addresses import GATEWAY, NODE, NODE_ACCEPT, NODE_LEDGER
 from bascule.wire.strict_json import StrictJsonError, loads
 
 Owner: TypeAlias = int | None
@@ -53,6 +53,8 @@ class Ownership(Struct, frozen=True, kw_only=True):
     by_body: Callable[[bytes], Owner] = _nobody
     #: Whether no other worker has an answer.
     alone: bool = False
+    #: Whether a body names what a worker still has when it is started again.
+    lasting: Callable[[bytes], bool] = _never
 
 
 def ownership_at(path: str) -> Ownership | None:
@@ -98,6 +100,11 @@ def _of_chat(body: bytes) -> Owner:
     return keeper_in(_call_ids(chat.get("messages")))
 
 
+def _resumes(body: bytes) -> bool:
+    """Say whether a parked turn goes on: those are on a worker's disk."""
+    return isinstance(_object(_read(body).get("mcp")).get("resume"), str)
+
+
 def _call_ids(messages: JsonValue) -> Iterator[str]:
     for message in messages if is_array(messages) else ():
         calls = _object(message).get("tool_calls")
@@ -140,6 +147,6 @@ _GATEWAY = Ownership(by_head=_of_session, needs_body=_reads_output, by_body=_of_
 _EACH = Ownership(by_head=_named, alone=True)
 _OWNERSHIPS: Mapping[str, Ownership] = {
     "/api/v1/tools/output": Ownership(by_head=_of_output),
-    "/v1/chat/completions": Ownership(needs_body=_always, by_body=_of_chat),
-    **dict.fromkeys((NODE, NODE_ACCEPT, METRICS), _EACH),
+    "/v1/chat/completions": Ownership(needs_body=_always, by_body=_of_chat, lasting=_resumes),
+    **dict.fromkeys((NODE, NODE_ACCEPT, NODE_LEDGER, METRICS), _EACH),
 }

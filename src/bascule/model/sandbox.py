@@ -11,10 +11,16 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct
 
 Level = Literal["none", "limits", "landlock", "namespaces", "bwrap", "best"]
+#: What a server may turn out to have: on macOS ``best`` is ``seatbelt``, which no record names.
+InForce = Literal["none", "limits", "landlock", "seatbelt", "namespaces", "bwrap", "best"]
 Network = Literal["none", "egress", "full"]
 
 #: By what each is sure to give, least first. ``best`` that is required gives at least landlock.
 LEVELS: Final[tuple[Level, ...]] = ("none", "limits", "landlock", "best", "namespaces", "bwrap")
+#: The same of all that may be in force.
+RANKS: Final[tuple[InForce, ...]] = (
+    "none", "limits", "landlock", "seatbelt", "best", "namespaces", "bwrap",
+)  # fmt: skip
 #: Least strict first.
 NETWORKS: Final[tuple[Network, ...]] = ("full", "egress", "none")
 #: What ``best`` may turn out to be, best first. ``namespaces`` has Landlock inside, and as root a
@@ -76,13 +82,13 @@ class Standing(Struct, frozen=True, kw_only=True):
     """The level asked for, the one in force, and why they differ ("" where they do not)."""
 
     asked: Level
-    in_force: Level
+    in_force: InForce
     why: str = ""
 
 
-def at_least(level: Level, floor: Level) -> bool:
+def at_least(level: InForce, floor: Level) -> bool:
     """Say whether a level gives all that another gives."""
-    return LEVELS.index(level) >= LEVELS.index(floor)
+    return RANKS.index(level) >= RANKS.index(floor)
 
 
 def acceptable(sandbox: Sandbox) -> tuple[Level, ...]:

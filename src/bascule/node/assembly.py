@@ -19,7 +19,7 @@ from bascule.errors import InvalidRecord
 from bascule.files import scan_directory, scan_file
 from bascule.lifetime import Lifetime
 from bascule.model.keyword import refuse_unknown
-from bascule.model.sandbox import Level, Standing, at_least
+from bascule.model.sandbox import InForce, Standing, at_least
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.model.status import Change, ServerStatus
@@ -41,6 +41,7 @@ from bascule.node.trial_steps import TrialSteps
 from bascule.outbound.forward_proxy import Passage
 from bascule.outbound.references import SecretSource, resolver_of
 from bascule.outbound.rules import NodeRules
+from bascule.wire.api.trials import Missed
 from bascule.wire.record_rules import namespace_conflicts
 from bascule.wire.records import decode, encode
 
@@ -227,13 +228,32 @@ class Bridge(BridgeCore, Lifetime):
         """
         return await self._pool.try_out(record, steps, said)
 
-    async def isolation(self) -> dict[Level, str]:
+    async def missed(self, record: ServerRecord, said: str) -> tuple[Missed, ...]:
+        """Say what a server seems to have missed in its sandbox, by what it said; fit to be shown.
+
+        It is a guess, for people: nothing is granted by it.
+        """
+        found = await self._pool.missed(record, said)
+        shown = self.presentable_text
+        return tuple(
+            replace(one, value=shown(one.value), wanted=shown(one.wanted)) for one in found
+        )
+
+    async def isolation(self) -> dict[InForce, str]:
         """Try which levels of isolation servers can have here, best first.
 
         Each is exercised with a real process, once; the text says why one does not work, and is
         empty for one that does.
         """
         return await self._pool.isolation()
+
+    async def tell_of_limits(self) -> None:
+        """Say in the log, once, what servers can read if nothing but limits works here.
+
+        The levels are tried, from the best to the first that keeps files from a server.
+        """
+        if why := await self._pool.shortfall():
+            self._warn_of_limits(why)
 
     def said(self, server_id: str) -> str:
         """Return the last that a server wrote to its standard error, as it wrote it."""
@@ -300,19 +320,23 @@ class Bridge(BridgeCore, Lifetime):
             )
         self.changes.announce(change)
         if change.state == "connected" and not self._warned:
-            self._warn_of_limits(change.server_id)
+            self._look_at_limits(change.server_id)
 
-    def _warn_of_limits(self, server_id: str) -> None:
-        """Say, once, that servers which were to be isolated are not kept from our own files."""
+    def _look_at_limits(self, server_id: str) -> None:
         for status in self._pool.statuses():
             found = status.sandbox
             if status.server_id == server_id and found is not None and _falls_short(found):
-                self._warned = True
-                logger.warning(
-                    "local servers have limits only, and can read what this process can, its keys "
-                    "among it: %s",
-                    found.why or "no level above limits works here",
-                )
+                self._warn_of_limits(found.why or "no level above limits works here")
+
+    def _warn_of_limits(self, why: str) -> None:
+        """Say, once, that servers which were to be isolated are not kept from our own files."""
+        if not self._warned:
+            self._warned = True
+            logger.warning(
+                "local servers have limits only, and can read what this process can, Bascule's "
+                "keys among it: %s",
+                why,
+            )
 
 
 def _falls_short(standing: Standing) -> bool:

@@ -14,18 +14,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from bascule.audit.chain import Row
+from bascule.audit.events import NodeLedger
 from bascule.audit.ledger_file import hash_of, tip
 from bascule.audit.log_lines import say
-from bascule.audit.received import MOST_ANCHORS, Reached, SentRows
+from bascule.audit.received import MOST_ANCHORS, REMEDY, Reached, SentRows
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.errors import StoreUnavailable
 from bascule.db.statements import Statements
 from bascule.errors import BasculeError
+from bascule.node.changes import News
+from bascule.node.retries import Jitter, Retries
 
 logger = logging.getLogger("bascule.node")
 #: Rows and bytes that are sent at once.
@@ -33,10 +35,9 @@ MOST_ROWS = 500
 MOST_BYTES = 1024 * 1024
 #: What the control plane says to rows that it will not have, however often they are sent.
 _REFUSED = frozenset({"wrong_state", "invalid_request", "not_found", "forbidden"})
-_MAX_DOUBLINGS = 16
 
 
-class SenderSettings(Struct, frozen=True, kw_only=True):
+class SenderSettings(Retries, frozen=True, kw_only=True):
     """The rhythm of sending."""
 
     #: Rows are gathered for so long.
@@ -46,11 +47,7 @@ class SenderSettings(Struct, frozen=True, kw_only=True):
     #: How long to wait for the line that signs what was sent.
     anchor_seconds: float = 15.0
     answer_seconds: float = 30.0
-    #: Full jitter over a doubling delay, at least a second after ten failures.
-    backoff_seconds: float = 0.1
     backoff_limit_seconds: float = 30.0
-    patient_after: int = 10
-    patient_seconds: float = 1.0
 
 
 class LedgerPort(Protocol):
@@ -71,7 +68,7 @@ class LedgerSender:
         *,
         clock: Clock = SYSTEM_CLOCK,
         settings: SenderSettings | None = None,
-        jitter: Callable[[float, float], float] = random.uniform,
+        jitter: Jitter = random.uniform,
     ) -> None:
         self._ledger = ledger
         self._port = port
@@ -85,6 +82,9 @@ class LedgerSender:
         ledger.awaited = 0  # nothing goes before the control plane has said what it has
         #: Why it does not take what is sent, if so; it is asked again now and then.
         self.refusal: str | None = None
+        #: Called when that has become another.
+        self.on_refusal: Callable[[], object] | None = None
+        self._word = News()
 
     async def run(self) -> None:
         """Send what there is and what comes, until cancelled."""
@@ -100,11 +100,35 @@ class LedgerSender:
                 failures += 1
                 self._reached = None  # it is asked anew, as another replica may answer
                 if isinstance(error, BasculeError) and error.code in _REFUSED:
-                    self._note(str(error))
+                    self._note(_refusal(error))
             if failures:
-                await self._clock.sleep(self._delay(failures))
+                await self._word.wait(self._clock, self._settings.delay(failures, self._jitter))
             else:
                 await self._wait()
+
+    async def begin_anew(self) -> None:
+        """Go on as a new ledger, by its owner's word; raise NothingRefused where none is needed.
+
+        The rows that the control plane has already are not sent again.
+        """
+        refusal = self.refusal
+        if refusal is None:
+            raise NothingRefused("the control plane takes the rows of this node's ledger")
+        before = await self._ledger.begin_anew()
+        self._reached = self._last_line = None
+        self._ledger.awaited = 0
+        self._note(None)
+        await self._ledger.note(
+            NodeLedger(
+                timestamp=self._clock.now(),
+                by="owner",
+                action="accepted",
+                ledger=before,
+                number=self._ledger.number,
+                reason=refusal,
+            )
+        )
+        self._word.tell()
 
     async def _send_all(self) -> None:
         if self._reached is None:
@@ -148,16 +172,11 @@ class LedgerSender:
 
     def _note(self, refusal: str | None) -> None:
         if refusal is not None and self.refusal is None:
-            words = "the control plane does not take the rows of this node's ledger"
-            say(logger, logging.ERROR, f"{words}: {refusal}")
+            say(logger, logging.ERROR, refusal)
             self._ledger.awaited = None  # nobody waits for them
-        self.refusal = refusal
-
-    def _delay(self, failures: int) -> float:
-        settings = self._settings
-        doubled = settings.backoff_seconds * 2 ** min(failures, _MAX_DOUBLINGS)
-        low = settings.patient_seconds if failures >= settings.patient_after else 0.0
-        return self._jitter(low, max(low, min(doubled, settings.backoff_limit_seconds)))
+        changed, self.refusal = refusal != self.refusal, refusal
+        if changed and self.on_refusal is not None:
+            self.on_refusal()
 
     # --- what is read of the ledger
 
@@ -237,6 +256,18 @@ class LedgerSender:
             f"the control plane has another row {reached.number} of this ledger, which has "
             f"{number}: one of them was changed, or put back from an older copy"
         )
+
+
+def _refusal(error: BasculeError) -> str:
+    """Say what is refused, and what helps where another ledger would be taken."""
+    words = f"the control plane does not take the rows of this node's ledger: {error}"
+    return f"{words}; {REMEDY}" if error.code == OtherRows.code else words
+
+
+class NothingRefused(BasculeError):
+    """There is nothing to accept."""
+
+    code = "wrong_state"
 
 
 class OtherRows(BasculeError):

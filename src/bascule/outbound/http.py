@@ -24,6 +24,7 @@ from bascule.outbound.http1.line import HttpAnswer, Line
 from bascule.outbound.url import Url
 
 __all__ = [
+    "Dialling",
     "HttpAnswer",
     "HttpClient",
     "HttpOptions",

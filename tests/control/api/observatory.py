@@ -119,11 +119,13 @@ class Observatory(Counter):
         """Have a call wait for a decision."""
         await self.approvals.ask(asked(task_id=task_id, **fields), 0)
 
-    async def reported(self, state: str, error: str | None = None, *, node: str = "ok") -> None:
+    async def reported(
+        self, state: str, error: str | None = None, *, node: str = "ok", name: str = "n1"
+    ) -> None:
         """Have a node say how the server fs is, and how it is itself."""
         status = ServerStatus(server_id="fs", state=state, last_error=error)
         now = self.clock.now()
-        report = NodeReport(node="n1", revision=1, state=node, servers=(status,), at=now)
+        report = NodeReport(node=name, revision=1, state=node, servers=(status,), at=now)
         await self.service.standing.report(report)
 
     @asynccontextmanager

@@ -178,6 +178,14 @@ async def test_nodes_are_listed_with_what_they_said_last(room: Observatory):
 
 
 @pytest.mark.requirement("admin:nodes")
+async def test_one_worker_of_a_node_is_shown_by_its_name(room: Observatory):
+    await room.reported("connected", name="east/2")
+    found = await room.get(f"{NODES}/east/2", "viewer")
+    assert (found.status, found.json["node"]["name"]) == (200, "east/2")
+    assert (await room.get(f"{NODES}/east", "viewer")).status == 404
+
+
+@pytest.mark.requirement("admin:nodes")
 async def test_a_node_that_has_not_reported_for_long_is_silent(room: Observatory):
     await room.reported("connected")
     await room.clock.advance(91)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bascule.model.sandbox import Sandbox
 from tests.control.api.desk import ADMIN, SERVERS, Desk
 from tests.control.registry.build import server
 
@@ -208,6 +209,70 @@ async def test_a_text_that_cannot_be_imported_says_where_and_changes_nothing(
     assert answer.status in (400, 422)
     assert problem in json.dumps(answer.json)
     assert desk.service.view.revision == 0
+
+
+PLACES = {"command": "files", "args": ["--root=/srv/data", "/srv/more", "plain"]}
+
+
+def _imported(mode: str, **more: object) -> dict[str, object]:
+    remote = {"url": "https://a.example/mcp"}
+    servers = {"files": PLACES, "plain": {"command": "x"}, "far": remote}
+    return {"text": json.dumps({"mcpServers": servers}), "mode": mode, **more}
+
+
+@pytest.mark.requirement("admin:import:sandboxes")
+async def test_a_preview_says_the_sandbox_of_new_local_servers_and_what_their_arguments_name(
+    desk: Desk,
+):
+    await desk.ask("PUT", f"{SERVERS}/plain", server("plain"))
+    preview = await desk.ask("POST", f"{SERVERS}/import", _imported("preview"))
+    [found] = preview.json["servers"]
+    assert found == {"server_id": "files", "sandbox": {}, "places": ["/srv/data", "/srv/more"]}
+    assert any("/srv/data is not granted" in one for one in preview.json["warnings"])
+
+
+@pytest.mark.requirement("admin:import:sandboxes")
+async def test_a_sandbox_that_is_said_beside_a_text_is_written_in_the_same_revision(desk: Desk):
+    chosen = {"files": {"write": [".", "/srv/data"]}, "plain": {"level": "limits"}}
+    preview = await desk.ask("POST", f"{SERVERS}/import", _imported("preview", sandboxes=chosen))
+    said = "\n".join(preview.json["warnings"])
+    assert ("/srv/data is not granted" in said, "/srv/more is not granted" in said) == (False, True)
+    written = await desk.ask("POST", f"{SERVERS}/import", _imported("upsert", sandboxes=chosen))
+    assert (written.json["revision"], written.json["servers"]) == (1, [])
+    servers = desk.service.snapshot().servers
+    assert servers["files"].sandbox == Sandbox(write=(".", "/srv/data"))
+    assert servers["plain"].sandbox == Sandbox(level="limits")
+
+
+@pytest.mark.requirement("admin:import:sandboxes")
+async def test_a_record_of_a_text_gets_the_sandbox_that_is_said_beside_it(desk: Desk):
+    body = {"text": TEXTS["TOML"], "sandboxes": {"b": {"level": "limits"}}}
+    await desk.ask("POST", f"{ADMIN}/import", body)
+    servers = desk.service.snapshot().servers
+    assert (servers["a"].sandbox, servers["b"].sandbox) == (None, Sandbox(level="limits"))
+
+
+@pytest.mark.parametrize(
+    ("sandboxes", "problem"),
+    [
+        ({"far": {"level": "limits"}}, "sandboxes.far: the text has no local server 'far'"),
+        ({"old": {"level": "limits"}}, "sandboxes.old: the text has no local server 'old'"),
+        ({"plain": {"level": "limits"}}, "sandboxes.plain: the server exists"),
+        ({"files": {"level": "jail"}}, "sandboxes.files.level"),
+        ({"files": {"lvel": "best"}}, "sandboxes.files.lvel"),
+        ({"files": {"write": ["data"]}}, "sandboxes.files.write[0]"),
+        ({"files": {"hosts": ["a.example"]}}, "sandbox.hosts"),
+    ],
+)
+async def test_a_sandbox_beside_a_text_that_fits_no_new_server_is_refused(
+    desk: Desk, sandboxes: dict[str, object], problem: str
+):
+    await desk.ask("PUT", f"{SERVERS}/plain", server("plain"))
+    body = _imported("upsert", sandboxes=sandboxes)
+    answer = await desk.ask("POST", f"{SERVERS}/import", body)
+    assert answer.status in (400, 422)
+    assert problem in json.dumps(answer.json)
+    assert desk.service.view.revision == 1
 
 
 @pytest.mark.requirement("registry:diff:fields")

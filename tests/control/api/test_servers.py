@@ -11,6 +11,7 @@ from bascule.control.api.node_port import Told
 from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import Author, Write
 from bascule.model.role import Role
+from bascule.model.sandbox import Sandbox
 from bascule.model.server import ServerRecord
 from bascule.model.status import ServerStatus, State
 from bascule.wire.api.trials import ToolPreview, Trial
@@ -19,13 +20,17 @@ from tests.control.registry.build import server, write
 
 
 class Node:
-    """A node that has one tool everywhere."""
+    """A node that has one tool everywhere, and remembers the drafts that it tried."""
+
+    def __init__(self) -> None:
+        self.drafts: list[ServerRecord] = []
 
     async def test(self, server_id: str, tell: Told) -> Trial:
         del tell
         return Trial(ok=True, duration_ms=1.5, protocol="2025-06-18", tool_count=1, tools=("read",))
 
     async def try_out(self, record: ServerRecord, tell: Told) -> Trial:
+        self.drafts.append(record)
         return await self.test(record.server_id, tell)
 
     async def preview(self, server_id: str) -> tuple[ToolPreview, ...]:
@@ -355,6 +360,25 @@ async def test_a_trial_is_the_nodes_short_summary():
             "stderr": [],
         }
         assert unknown.status == 404
+
+
+@pytest.mark.requirement("admin:import:sandboxes")
+async def test_one_server_of_a_text_is_tried_as_its_import_would_write_it():
+    entries = {"One": {"command": "a"}, "Two": {"command": "b", "env": {"KEY": "v"}}}
+    text = json.dumps({"mcpServers": entries})
+    async with open_desk(node := Node()) as desk:
+        for more in ({}, {"sandbox": {"level": "limits"}}):
+            body = {"text": text, "server_id": "two", **more}
+            assert (await desk.ask("POST", f"{SERVERS}/test", body)).json["ok"]
+        unknown = await desk.ask("POST", f"{SERVERS}/test", {"text": text, "server_id": "three"})
+        strange = await desk.ask("POST", f"{SERVERS}/test", {"text": text, "id": "two"})
+        assert desk.service.view.revision == 0
+    tried = [(one.server_id, one.sharing, one.sandbox) for one in node.drafts]
+    assert tried == [("two", "task", Sandbox()), ("two", "task", Sandbox(level="limits"))]
+    assert node.drafts[0].stdio is not None
+    assert node.drafts[0].stdio.env == {"KEY": "v"}
+    assert "the text has no server 'three'" in json.dumps(unknown.json)
+    assert strange.status in (400, 422)
 
 
 async def test_the_preview_shows_names_and_decisions():

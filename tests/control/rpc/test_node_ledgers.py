@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,6 +18,7 @@ import pytest
 from bascule.audit.anchors import parsed
 from bascule.audit.chain import GENESIS, Row, link
 from bascule.audit.checkpoints import last_line
+from bascule.audit.event_bytes import event_bytes
 from bascule.audit.events import Act, LedgerCut, NodeLedger
 from bascule.audit.findings import Verification
 from bascule.audit.journaled_ledger import JournaledLedger
@@ -24,6 +26,7 @@ from bascule.audit.ledger_file import tip
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.received import MAX_EVENT_BYTES, MOST_ROWS, SentRows, receive
 from bascule.audit.retention import Limits, cut, cut_received
+from bascule.audit.sent_calls import SentCalls
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.client.ledger import RpcLedger
 from bascule.client.rpc import RpcAccess, RpcSource
@@ -31,7 +34,7 @@ from bascule.clock import SYSTEM_CLOCK
 from bascule.control.rpc.ledgers import LedgerRpc
 from bascule.lifetime import cancelled
 from bascule.model.role import Role
-from bascule.node.ledger_sender import LedgerSender, SenderSettings
+from bascule.node.ledger_sender import LedgerSender, NothingRefused, SenderSettings
 from bascule.wire.api.audit import AuditEntry, AuditFilters
 from bascule.wire.pb import node_pb2 as pb
 from tests.audit.calls import Ended, Leaving, made
@@ -48,8 +51,14 @@ class Site:
     """A control plane with a ledger, and the ledger of a node elsewhere."""
 
     def __init__(
-        self, counter: RpcCounter, plane: JournaledLedger, node: SqliteLedger, source: RpcSource
+        self,
+        counter: RpcCounter,
+        plane: JournaledLedger,
+        node: SqliteLedger,
+        source: RpcSource,
+        calls: SentCalls,
     ) -> None:
+        self.calls = calls
         self.counter = counter
         self.plane = plane
         self.node = node
@@ -94,6 +103,13 @@ class Site:
     async def verified(self) -> Verification:
         await self.plane.checkpoint()
         return await asyncio.to_thread(self.plane.verify, lambda _: None)
+
+    async def put_back(self, *events: bytes) -> None:
+        """Have the control plane know rows that this ledger does not: it is an older copy then."""
+        ledger = await self.node.database.read(self.node.tables.ledger_id)
+        number, before = await self.node.reader().tip()
+        rows = chain(*events, after=(number, before))
+        await self.append(rows, ledger=ledger, before=before)
 
     async def append(self, rows: Sequence[Row], role: Role = "node", **more: Any) -> Any:
         return await self.counter.ask("Append", role, **fields(rows, **more))
@@ -140,18 +156,32 @@ async def site(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator
     async with ledgers_of(request.param) as ledgers:
         plane = await ledgers.open(tmp_path / "plane")
         node = await SqliteLedger(tmp_path / "node", key=KEY).open()
-        rpc = LedgerRpc(plane, SYSTEM_CLOCK, plane.note)
+        calls = SentCalls(fresh_seconds=math.inf)
+        rpc = LedgerRpc(plane, SYSTEM_CLOCK, plane.note, calls)
         try:
             async with open_counter(ledgers=rpc) as counter:
                 access = RpcAccess(token=counter.given["node"])
                 async with RpcSource(f"127.0.0.1:{counter.port}", access) as source:
-                    yield Site(counter, plane, node, source)
+                    yield Site(counter, plane, node, source, calls)
         finally:
             await node.close()
             await plane.close()
 
 
 # --- taking
+
+
+@pytest.mark.requirement("admin:overview:nodes")
+async def test_a_call_is_counted_once_however_often_its_row_is_sent(site: Site):
+    heard: list[str] = []
+    site.calls.subscribe(lambda event: heard.append(event.request_id))
+    rows = chain(*(event_bytes(Ended(n).event()) for n in (1, 2)))
+    await site.append(rows[:1])
+    await site.append(rows)
+    await site.append(rows)
+    other = chain(event_bytes(Ended(3).event()))
+    await site.refused(other)  # it is not the row that was sent before
+    assert heard == ["r1", "r2"]
 
 
 @pytest.mark.requirement("registry:grpc:ledger")
@@ -315,6 +345,94 @@ async def test_a_call_of_a_node_runs_until_it_ends_or_its_process_does(site: Sit
     ledger = await site.node.database.read(site.node.tables.ledger_id)
     await site.append([], ledger=ledger, journal=99)
     assert [one.status for one in await site.rows("node")] == ["unknown"]
+
+
+# --- a ledger that was put back, by its owner's word
+
+
+def requests(entries: Sequence[AuditEntry]) -> list[Any]:
+    return [one.event["request_id"] for one in entries if one.event["event"] == "call"]
+
+
+@pytest.mark.requirement("registry:grpc:ledger-accepted")
+async def test_a_ledger_that_was_put_back_goes_on_as_a_new_one_after_what_both_have(site: Site):
+    await site.call(1)
+    await site.send()
+    before = await site.node.database.read(site.node.tables.ledger_id)
+    number, _ = await site.node.reader().tip()
+    await site.put_back(EVENT.replace(b"r1", b"r8"), EVENT.replace(b"r1", b"r9"))
+    await site.call(2)
+    async with sending(site.sender):
+        refusal = await until(lambda: site.sender.refusal)
+        await site.sender.begin_anew()
+    assert site.sender.refusal is None
+    await site.send()
+    found = await site.rows("node")
+    assert requests(found) == ["r1", "r8", "r9", "r2"], "what both have is there once"
+    [accepted] = [one.event for one in found if one.event["event"] == "node_ledger"]
+    assert (accepted["action"], accepted["ledger"]) == ("accepted", before)
+    assert accepted["reason"] == refusal
+    noted = [one.event for one in await site.rows() if one.event["event"] == "node_ledger"]
+    began = [one for one in noted if one["action"] == "began"][-1]
+    after = await site.node.database.read(site.node.tables.ledger_id)
+    assert (began["ledger"], began["number"]) == (after, number + 1)
+    assert began["reason"] == f"it goes on after row {number} of ledger {before}"
+    assert after != before
+    verified = await site.verified()
+    assert (verified.problems, verified.unprotected) == ((), 2), "the put-back rows nobody signed"
+    kept = await asyncio.to_thread(site.node.verify, lambda _: None)
+    assert (kept.problems, kept.unprotected) == ((), 0)
+    await site.call(3)
+    await site.send()
+    assert requests(await site.rows("node"))[-1] == "r3"
+
+
+@pytest.mark.requirement("registry:grpc:ledger-accepted")
+async def test_rows_of_an_earlier_ledger_are_acknowledged_and_not_taken_again(site: Site):
+    rows = chain(EVENT, EVENT, EVENT)
+    await site.append(rows)
+    for part in (rows[:2], rows):
+        answer = await site.append(part, ledger="led-10")
+        assert (answer.number, answer.hash) == (part[-1].number, part[-1].hash)
+    assert (await site.append([], ledger="led-10")).number == 0, "it has not begun"
+    other = chain(EVENT.replace(b"r1", b"r2"), after=(2, rows[1].hash))
+    answer = await site.append([*rows[:2], *other], ledger="led-10")
+    assert (answer.number, answer.hash) == (3, other[0].hash)
+    assert requests(await site.rows("node")) == ["r1", "r1", "r1", "r2"]
+    assert (await site.verified()).problems == ()
+
+
+async def test_rows_of_another_node_are_no_earlier_ones(site: Site):
+    rows = chain(EVENT, EVENT)
+    await site.append(rows)
+    site.counter.given["node"] = (await site.counter.tokens.mint("another", "node")).token
+    assert (await site.append(rows, ledger="led-10")).number == 2
+    assert len(await site.rows("another")) == 2
+
+
+async def test_a_ledger_that_is_taken_needs_nobodys_word(site: Site):
+    before = await site.node.database.read(site.node.tables.ledger_id)
+    with pytest.raises(NothingRefused, match="takes the rows of this node's ledger"):
+        await site.sender.begin_anew()
+    assert await site.node.database.read(site.node.tables.ledger_id) == before
+
+
+async def test_the_lines_that_signed_the_ledger_before_are_kept_under_its_name(
+    site: Site, tmp_path: Path
+):
+    file = tmp_path / "node" / "ledger.anchors"
+    names: list[str] = []
+    for number in (1, 2):
+        await site.call(number)
+        await site.node.checkpoint()
+        lines = file.read_bytes()
+        names.append(await site.node.begin_anew())
+        aside = file.with_name(f"{file.name}.{names[-1]}")
+        assert aside.read_bytes() == lines
+        first = parsed(file.read_bytes().split(b"\n")[0])
+        assert first is not None
+        assert first.ledger_id == await site.node.database.read(site.node.tables.ledger_id)
+    assert len({*names}) == 2
 
 
 # --- what is kept of it

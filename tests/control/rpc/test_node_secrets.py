@@ -164,6 +164,26 @@ async def test_a_stream_says_which_secrets_have_changed(vault: Vault):
     assert VALUE.encode() not in later.SerializeToString()
 
 
+@pytest.mark.requirement("registry:nodes:assigned-part")
+async def test_a_node_hears_no_names_of_secrets_that_its_records_do_not_say(vault: Vault):
+    counter = vault.counter
+    for name, secret, tag in (("fs", "token", "dmz"), ("desk", "diary", "office")):
+        stdio = {"command": "x", "env": {"T": f"secret://{secret}"}}
+        record = server(name, stdio=stdio, tags=[tag])
+        await counter.service.put("server", name, record, WRITER)
+    mcp = {"enabled": True, "default_server_ids": ["fs", "desk"]}
+    await counter.service.put("task", "t", {"task_id": "t", "mcp": mcp}, WRITER)
+    at, part = counter.clock.now(), Assignment(labels=("dmz",))
+    await counter.service.assignments.assign("node", part, WRITER, at=at, note=None)
+    stream = counter.follow()
+    await said(stream, "welcome", "tokens", "secrets", "snapshot")
+    for secret, heard in (("diary", []), ("token", ["token"])):
+        await vault.secrets.set(secret, VALUE, by=BY)
+        told, _ = await said(stream, "secrets", "bookmark")
+        assert [*told.names] == heard
+        assert told.version == vault.secrets.version
+
+
 @pytest.mark.requirement("registry:grpc:secrets-told")
 async def test_a_stream_begins_with_what_changed_since_the_version_at_hand(vault: Vault):
     await vault.put()
@@ -187,7 +207,7 @@ async def test_many_changes_at_once_are_told_as_all(vault: Vault, monkeypatch: p
     rpc = rpc_secrets.SecretRpc(vault.secrets, lambda: None)
     for name in ("a", "b", "c"):
         await vault.secrets.set(name, VALUE, by=BY)
-    assert [names(rpc.after(number)) for number in (3, 1, 0)] == [[], ["b", "c"], ["*"]]
+    assert [names(rpc.after(number, None)) for number in (3, 1, 0)] == [[], ["b", "c"], ["*"]]
     rpc.close()
 
 

@@ -99,6 +99,8 @@ def _not_following(nodes: Iterable[NodeShown], revision: int) -> Iterator[Attent
         words = f"node {node.name} does not follow the registry: it serves revision "
         words += f"{node.revision}, the newest is {revision}"
         words += "" if node.reason is None else f" ({node.reason})"
+        if node.reason is not None and node.revision == revision:
+            words = f"node {node.name} is {node.state}: {node.reason}"
         if node.state in _SINCE:
             words = f"node {node.name} {_SINCE[node.state]} {node.last_seen}"
         yield Attention(

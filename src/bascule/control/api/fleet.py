@@ -33,11 +33,12 @@ class Fleet:
 
     def routes(self) -> list[GuardedRoute]:
         """Return the routes."""
-        one = f"{NODES}/{{name}}"
+        any_name = f"{NODES}/{{name:path}}"  # that of a worker has a slash, as in east/2
+        assigned = f"{NODES}/{{name}}/assignment"
         return [
             route(NODES, self.list, ["GET"], permission="nodes:read"),
-            route(one, self.show, ["GET"], permission="nodes:read"),
-            route(f"{one}/assignment", self.assign, ["PUT"], permission="policy:write").confirmed(),
+            route(any_name, self.show, ["GET"], permission="nodes:read"),
+            route(assigned, self.assign, ["PUT"], permission="policy:write").confirmed(),
         ]
 
     async def list(self, request: Request) -> Response:

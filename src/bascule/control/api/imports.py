@@ -3,8 +3,9 @@
 A body is a list of server records, collections of records (``{"servers": [...], "tasks": [...]}``)
 or a client's file; either as it is, with ``?mode=``, or as ``records`` beside ``mode`` and, for a
 client's file, ``allow``: the tools that its servers may use where they are new. ``text`` is a file
-as it stands, of which ``only`` picks some records. A server that exists keeps what the body does
-not name, unless ``?whole=true`` says that whole records are meant.
+as it stands, of which ``only`` picks some records, and ``sandboxes`` says what new local servers
+are kept from. A server that exists keeps what the body does not name, unless ``?whole=true`` says
+that whole records are meant.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import get_args
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -27,11 +28,19 @@ from bascule.control.registry.plan import KindData, records_of
 from bascule.control.registry.service import RegistryService, Written
 from bascule.errors import InvalidRecord, refuse_any
 from bascule.files.scan import parse_text
-from bascule.model.json import JsonValue, is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.model.kinds import KEY_FIELDS, SECTIONS, Kind
 from bascule.wire.api.history import RecordName
-from bascule.wire.api.imports import Imported, ImportMode, ImportText
+from bascule.wire.api.imports import (
+    Imported,
+    ImportMode,
+    ImportText,
+    ImportTrial,
+    NewLocalServer,
+)
 from bascule.wire.collector import unknown_field
+from bascule.wire.new_servers import named_places
+from bascule.wire.records import encode
 
 MODES: Mapping[str, ImportMode] = {mode: mode for mode in get_args(ImportMode)}
 _NOTHING = (
@@ -55,6 +64,7 @@ class Imports:
             raise wrong("only", "is not for mode replace, which would remove all others")
         reading = partial(_load, asked, whole=flag(request, "whole"))
         load = await apart(LARGE, reading)  # nobody knows yet how many records they are
+        self._refuse_sandboxes(asked.sandboxes)
         written = await self._service.import_records(
             load.records,
             mode,
@@ -67,8 +77,43 @@ class Imports:
             revision=written.revision,
             diff=await self._service.diff_of(written),
             warnings=(*load.warnings, *_unusable(load, written), *written.warnings),
+            servers=_new_local(written) if mode == "preview" else (),
         )
         return json_response(answer)
+
+    def _refuse_sandboxes(self, sandboxes: Mapping[str, JsonObject]) -> None:
+        """Refuse a sandbox for a server that exists: an import leaves it what it has."""
+        known = self._service.view.snapshot().servers
+        refuse_any(
+            [
+                f"sandboxes.{one}: the server exists and keeps its sandbox"
+                for one in sandboxes
+                if one in known
+            ]
+        )
+
+
+def server_of(given: ImportTrial) -> JsonObject:
+    """Return one server of a file, as its import would write it where it is new."""
+    content = parse_text(given.text.encode(), "the text", relaxed=True)
+    own: JsonObject = {} if given.sandbox is None else {"sandbox": to_builtins(given.sandbox)}
+    for kind, data in _load(_Asked(content), whole=True).records:
+        if kind == "server" and is_object(data) and _key(kind, data) == given.server_id:
+            return {**data, **own}
+    raise wrong("server_id", f"the text has no server {given.server_id!r}")
+
+
+def _new_local(written: Written) -> tuple[NewLocalServer, ...]:
+    before, after = written.before.snapshot().servers, written.after.snapshot().servers
+    return tuple(
+        NewLocalServer(
+            server_id=one.server_id,
+            sandbox=one.sandbox,
+            places=tuple(named_places(encode(one))),
+        )
+        for one in after.values()
+        if one.server_id not in before and one.transport == "stdio"
+    )
 
 
 class _Load(Struct, frozen=True):
@@ -86,6 +131,7 @@ class _Asked(Struct, frozen=True):
     mode: JsonValue = None
     allow: Sequence[str] = ()
     only: frozenset[RecordName] | None = None
+    sandboxes: Mapping[str, JsonObject] = {}
 
 
 def _taken_apart(body: JsonValue) -> _Asked:
@@ -103,7 +149,8 @@ def _taken_apart(body: JsonValue) -> _Asked:
 def _of_text(given: ImportText) -> _Asked:
     content = parse_text(given.text.encode(), "the text", relaxed=True)
     only = None if given.only is None else frozenset(given.only)
-    return _Asked(content, given.mode, given.allow, only)
+    sandboxes = {name: to_builtins(one) for name, one in given.sandboxes.items()}
+    return _Asked(content, given.mode, given.allow, only, sandboxes)
 
 
 def _patterns(given: JsonValue) -> Sequence[str]:
@@ -138,13 +185,33 @@ def _mode(given: JsonValue) -> ImportMode:
 def _load(asked: _Asked, *, whole: bool) -> _Load:
     content = asked.content
     if is_object(content) and is_client_config(content):
-        client = read_client_config(content, asked.allow)
+        client = read_client_config(content, asked.allow, asked.sandboxes)
+        _refuse_unknown(client.records, asked.sandboxes)
         return _Load(_picked(client.records, asked.only), "connection", client.warnings)
     if asked.allow:
         raise InvalidRecord(
             ["allow: is only for the file of an MCP client; in a record, set allowed_tools"]
         )
-    return _Load(_picked(_records(content), asked.only), "records" if whole else "fields")
+    records = [_confined(one, asked.sandboxes) for one in _records(content)]
+    _refuse_unknown(records, asked.sandboxes)
+    return _Load(_picked(records, asked.only), "records" if whole else "fields")
+
+
+def _confined(one: KindData, sandboxes: Mapping[str, JsonObject]) -> KindData:
+    """Return a record with the sandbox that is said beside the text, if one is."""
+    kind, data = one
+    sandbox = sandboxes.get(_key(kind, data)) if kind == "server" else None
+    return one if sandbox is None or not is_object(data) else (kind, {**data, "sandbox": sandbox})
+
+
+def _refuse_unknown(records: Sequence[KindData], sandboxes: Mapping[str, JsonObject]) -> None:
+    local = {
+        _key(kind, data)
+        for kind, data in records
+        if kind == "server" and is_object(data) and data.get("transport") == "stdio"
+    }
+    strange = sorted(set(sandboxes) - local)
+    refuse_any([f"sandboxes.{one}: the text has no local server {one!r}" for one in strange])
 
 
 def _picked(records: Sequence[KindData], only: frozenset[RecordName] | None) -> Sequence[KindData]:

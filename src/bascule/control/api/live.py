@@ -25,6 +25,7 @@ from bascule.audit.events import CallEvent
 from bascule.audit.events import EndedCall as Ended
 from bascule.audit.figures import RecentFigures
 from bascule.audit.log_lines import LoggedLedger
+from bascule.audit.sent_calls import SentCalls
 from bascule.auth.identity import Permission, Principal
 from bascule.clock import Clock, rfc3339
 from bascule.control.api import query
@@ -130,7 +131,9 @@ class Live:
         clock: Clock,
         approvals: Approvals | None = None,
         ledger: LoggedLedger | None = None,
+        sent: SentCalls | None = None,
     ) -> None:
+        self._sent = sent
         self._service = service
         self._figures = figures
         self._clock = clock
@@ -147,7 +150,8 @@ class Live:
         #: How servers stand, and what waits for approval: what a new reader is told first.
         self._standing: dict[tuple[str, str], Piece] = {}
         self._news = asyncio.Event()
-        self._ended: deque[Ended] = deque(maxlen=MOST_CALLS)
+        #: What tells of each call that ended, here or at a node elsewhere.
+        self._ended: deque[Callable[[], CallEvent]] = deque(maxlen=MOST_CALLS)
 
     def routes(self) -> list[GuardedRoute]:
         """Return the route of the stream."""
@@ -211,8 +215,16 @@ class Live:
             stack.callback(self._forget)
             stack.callback(self._figures.subscribe(self._second))
             if self._ledger is not None:
-                self._ledger.on_ended = self._ended.append
+                self._ledger.on_ended = self._on_ended
+            if self._sent is not None:
+                stack.callback(self._sent.subscribe(self._on_sent))
             yield
+
+    def _on_ended(self, ended: Ended) -> None:
+        self._ended.append(ended.event)
+
+    def _on_sent(self, event: CallEvent) -> None:
+        self._ended.append(lambda: event)
 
     def _forget(self) -> None:
         if self._ledger is not None:
@@ -270,8 +282,8 @@ class Live:
 
     def _second(self, figures: Figures) -> None:
         """Tell a second's figures and its calls; whoever gets nothing has its token looked at."""
-        for ended in self._ended:
-            call = ended_call(ended.event())
+        for told in self._ended:
+            call = ended_call(told())
             self._add("call", call, "audit:read", call.task_id)
         self._ended.clear()
         self._add("figures", figures, "metrics:read")

@@ -16,16 +16,19 @@ from starlette.responses import Response
 
 from bascule.asgi import sse
 from bascule.asgi.guard import STILL
-from bascule.asgi.json import json_response, read_object
+from bascule.asgi.json import as_struct, json_response, read_object
 from bascule.asgi.parameters import only_parameters, word
 from bascule.asgi.presence import while_connected
 from bascule.clock import Clock
 from bascule.control.api import query
+from bascule.control.api.imports import server_of
 from bascule.control.api.node_port import AnyNode, Told
+from bascule.control.registry.offload import LARGE, apart
 from bascule.control.registry.plan import Edit
 from bascule.control.registry.service import RegistryService
 from bascule.errors import BasculeError
 from bascule.model.server import ServerRecord
+from bascule.wire.api.imports import ImportTrial
 from bascule.wire.api.trials import ToolPreviews, Trial, TrialStep
 
 _TRYING: TypeAlias = Callable[[Told], Coroutine[Any, Any, Trial]]
@@ -47,7 +50,7 @@ class Trials:
         return await self._answer(request, partial(node.test, server_id))
 
     async def test_draft(self, request: Request) -> Response:
-        """Do the same with a record that is not written; nothing of it stays."""
+        """Do the same with a record that is not written, or a text's; nothing of it stays."""
         only_parameters(request, "node")
         record = await self._draft(request)
         node = self._nodes.chosen(word(request, "node"), record.server_id)
@@ -66,7 +69,10 @@ class Trials:
 
     async def _draft(self, request: Request) -> ServerRecord:
         """Return a draft that its author might write: held to every check of a write."""
-        edit = Edit(kind="server", data=await read_object(request))
+        body = await read_object(request)
+        if isinstance(body.get("text"), str):
+            body = await apart(LARGE, partial(server_of, as_struct(body, ImportTrial)))
+        edit = Edit(kind="server", data=body)
         written = await self._service.apply([edit], query.author(request), dry_run=True)
         return written.after.snapshot().servers[str(edit.data["server_id"])]
 

@@ -19,7 +19,7 @@ from bascule.errors import InvalidRecord, refuse_any
 from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.model.kinds import Kind
 from bascule.model.reference import looks_like_a_credential, names_a_credential
-from bascule.wire.new_servers import named_places, new_server
+from bascule.wire.new_servers import new_server, ungranted_places
 
 _TRANSPORTS: Mapping[str, str] = {
     "stdio": "stdio",
@@ -40,6 +40,7 @@ _PLACES: Mapping[str, str] = {
     "workspaceFolderBasename": "WORKSPACE_NAME",
 }
 _LONGEST = 32
+_NONE: Mapping[str, JsonObject] = {}
 
 
 class ClientServers(Struct, frozen=True):
@@ -54,17 +55,20 @@ def is_client_config(data: JsonObject) -> bool:
     return _servers(data) is not None
 
 
-def read_client_config(data: JsonObject, allow: Sequence[str] = ()) -> ClientServers:
+def read_client_config(
+    data: JsonObject, allow: Sequence[str] = (), sandboxes: Mapping[str, JsonObject] = _NONE
+) -> ClientServers:
     """Translate a client's file; raise InvalidRecord with every problem in it.
 
-    ``allow`` are patterns of tools that each of its servers may use.
+    ``allow`` are patterns of tools that each of its servers may use; ``sandboxes``, by id, are
+    those that differ from what new servers get.
     """
     servers = _servers(data)
     if servers is None:
         raise InvalidRecord(
             ["has neither mcpServers nor servers, so it is not the file of an MCP client"]
         )
-    reader = _Reader(allow)
+    reader = _Reader(allow, sandboxes)
     reader.warnings += _of_projects(data)
     records = [reader.record(str(name), value) for name, value in servers.items()]
     refuse_any(reader.problems)
@@ -92,8 +96,9 @@ def _of_projects(data: JsonObject) -> list[str]:
 class _Reader:
     """Reads one file, remembering names and everything worth saying."""
 
-    def __init__(self, allow: Sequence[str]) -> None:
+    def __init__(self, allow: Sequence[str], sandboxes: Mapping[str, JsonObject]) -> None:
         self._allow = allow
+        self._sandboxes = sandboxes
         self.problems: list[str] = []
         self.warnings: list[str] = []
         self._ids: dict[str, str] = {}
@@ -116,11 +121,13 @@ class _Reader:
         record[section] = self._section(name, value, section)
         for field in sorted(set(value) - _TAKEN):
             self.warnings.append(f"{name}.{field}: has no meaning here and was left out")
+        if (sandbox := self._sandboxes.get(str(record["server_id"]))) is not None:
+            record["sandbox"] = sandbox
         self._say_ungranted(name, record)
         return new_server(record)
 
     def _say_ungranted(self, name: str, record: JsonObject) -> None:
-        for place in named_places(record):
+        for place in ungranted_places(record):
             self.warnings.append(
                 f"{name}.args: {place} is not granted by its sandbox; if the server works there, "
                 "add it to sandbox.write"

@@ -11,7 +11,7 @@ from typing import get_args
 
 from msgspec import Struct
 
-from bascule.model.sandbox import LEVELS, Standing
+from bascule.model.sandbox import RANKS, Standing
 from bascule.model.status import CombinedStatus, ServerStatus, Trouble, badness, health_of
 
 
@@ -60,7 +60,7 @@ def combined(nodes: Mapping[str, ServerStatus], most: int | None = None) -> Comb
 
 def _weakest(standings: Sequence[Standing]) -> Standing | None:
     """Return the one that gives least: who asks whether a server is isolated means everywhere."""
-    return min(standings, key=lambda one: LEVELS.index(one.in_force), default=None)
+    return min(standings, key=lambda one: RANKS.index(one.in_force), default=None)
 
 
 def _worst(nodes: Mapping[str, ServerStatus], most: int | None) -> dict[str, ServerStatus]:

@@ -15,7 +15,15 @@ from bascule.audit.chain import Row
 from bascule.audit.events import NodeLedger
 from bascule.audit.journaled_ledger import JournaledLedger
 from bascule.audit.log_lines import say
-from bascule.audit.received import NotTaken, SentRows, Taken, receive, refuse_malformed
+from bascule.audit.received import (
+    REMEDY,
+    NotTaken,
+    SentRows,
+    Taken,
+    receive,
+    refuse_malformed,
+)
+from bascule.audit.sent_calls import SentCalls
 from bascule.auth.tokens import Note
 from bascule.clock import Clock
 from bascule.control.rpc.calls import Call, Unary
@@ -31,9 +39,14 @@ class LedgerRpc:
     """``Append``. Without a ledger it says that nothing is kept."""
 
     def __init__(
-        self, ledger: JournaledLedger | None, clock: Clock, note: Note | None = None
+        self,
+        ledger: JournaledLedger | None,
+        clock: Clock,
+        note: Note | None = None,
+        calls: SentCalls | None = None,
     ) -> None:
         self._ledger = ledger
+        self._calls = calls
         self._note = note
         self._clock = clock
         self._taking = Finishing()
@@ -63,11 +76,14 @@ class LedgerRpc:
             await self._tell(sent, error)
             raise
         ledger.note_added(0)
-        first = sent.rows[0].number if sent.rows else 0
-        if taken.began:
-            await self._noted(sent, "began", first)
+        if self._calls is not None and taken.first:
+            self._calls.note([row for row in sent.rows if row.number >= taken.first], now)
+        if taken.began and taken.first:
+            before = f"it goes on after row {taken.first - 1} of ledger {taken.follows}"
+            reason = "" if taken.follows is None else before
+            await self._noted(sent, "began", taken.first, reason)
         elif taken.gap:
-            await self._noted(sent, "gap", first)
+            await self._noted(sent, "gap", taken.first)
         return taken
 
     async def _tell(self, sent: SentRows, error: NotTaken) -> None:
@@ -78,7 +94,7 @@ class LedgerRpc:
         self._refused[key] = None
         if len(self._refused) > _REMEMBERED:
             self._refused.popitem(last=False)
-        words = f"the ledger of node {sent.node!r} is not believed: {error}"
+        words = f"the ledger of node {sent.node!r} is not believed: {error}; {REMEDY}"
         say(logger, logging.ERROR, words, node=sent.node, ledger=sent.ledger)
         await self._noted(sent, "refused", error.number, str(error))
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TypeAlias, TypeVar
 
 from bascule.control.registry.assignments import Assignments
 from bascule.control.registry.offload import apart
 from bascule.control.registry.store import Key, Stored, View
 from bascule.control.rpc.told import part_change, part_snapshot
+from bascule.control.secret_listing import secret_names
 from bascule.model.assignment import ALL, Assignment
+from bascule.model.backend import BackendRecord
+from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Position
 
 Messages: TypeAlias = tuple[bytes, ...]
@@ -36,6 +40,13 @@ class Part:
         self.records = records
         #: The tasks in it; None is all.
         self.tasks = tasks
+
+    @cached_property
+    def secrets(self) -> frozenset[str]:
+        """Return the secrets that its servers and backends name."""
+        found = [stored.record for stored in self.records.values()]
+        users = (one for one in found if isinstance(one, ServerRecord | BackendRecord))
+        return frozenset[str]().union(*map(secret_names, users))
 
 
 class EncodedParts:

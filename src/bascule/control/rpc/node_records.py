@@ -150,6 +150,11 @@ class Telling:
         """Return the tasks that it serves; None is all."""
         return None if self.part is None else self.part.tasks
 
+    @property
+    def secrets(self) -> frozenset[str] | None:
+        """Return the secrets that its records name; None is all."""
+        return None if self.part is None else self.part.secrets
+
     async def after(self, event: Event) -> Messages:
         """Return what there is to say of an event, and of another assignment."""
         had = self.part

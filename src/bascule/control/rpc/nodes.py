@@ -150,7 +150,8 @@ class NodeRpc(Lifetime):
                         assigned = telling.assignment
                         yield self._welcome(node, assigned)
                     handed = await self._handed.of(telling.tasks)
-                    secrets, number = self._secrets_after(number), self._secrets_number
+                    secrets = self._secrets_after(number, telling.secrets)
+                    number = self._secrets_number
                     for part in (*_unless(version, handed), *secrets, *said):
                         yield part
                     if event.revision == telling.head:
@@ -165,8 +166,8 @@ class NodeRpc(Lifetime):
     def _secrets_at(self, version: str) -> tuple[bytes, ...]:
         return () if self._secrets is None else self._secrets.begin(version)
 
-    def _secrets_after(self, number: int) -> tuple[bytes, ...]:
-        return () if self._secrets is None else self._secrets.after(number)
+    def _secrets_after(self, number: int, known: frozenset[str] | None) -> tuple[bytes, ...]:
+        return () if self._secrets is None else self._secrets.after(number, known)
 
     @property
     def _secrets_number(self) -> int:

@@ -58,13 +58,17 @@ class SecretRpc:
         """Return what a node is told first that was told of a version before."""
         return () if version == self._secrets.version else self._message([ALL_NAMES])
 
-    def after(self, number: int) -> tuple[bytes, ...]:
-        """Return what is told after so many changes."""
+    def after(self, number: int, known: frozenset[str] | None) -> tuple[bytes, ...]:
+        """Return what is told after so many changes, with those names alone that a node knows.
+
+        ``known`` are the names that its records say; None is all.
+        """
         missed = self.number - number
         if missed > len(self._names):
             return self._message([ALL_NAMES])
-        latest = islice(reversed(self._names), missed)
-        return self._message(sorted(set(latest))) if missed else ()
+        latest = set(islice(reversed(self._names), missed))
+        told = latest if known is None else latest & known
+        return self._message(sorted(told)) if missed else ()
 
     def _message(self, names: Iterable[str]) -> tuple[bytes, ...]:
         said = pb.SecretsChanged(names=names, version=self._secrets.version)

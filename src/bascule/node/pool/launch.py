@@ -21,12 +21,12 @@ from bascule.model.server import ServerRecord, Stdio
 from bascule.node.executables import Line, refuse_code_variables, refuse_unlisted
 from bascule.node.homes import Home, Homes
 from bascule.node.leftovers import PREFIX, OwnedFolder
-from bascule.node.pool.network_variables import OUTWARD, credentials_in, through
 from bascule.node.pool.process.confinement.shim import PORT
 from bascule.node.pool.process.places import never_granted
 from bascule.node.pool.process.plan import Confinement
 from bascule.node.pool.process.spawn import Launch, locate, working_directory
 from bascule.node.trees import remove_tree
+from bascule.outbound.network_variables import OUTWARD, credentials_in, through
 from bascule.outbound.references import Reading, refuse_nul, refuse_own_places
 from bascule.outbound.rules import NodeRules
 
@@ -106,17 +106,24 @@ def _confinement(
     ours: Path,
     homes: Homes | None,
 ) -> Confinement | None:
-    """Return what the record's server is kept to: its own folders, and what no grant opens.
-
-    Other servers' HOMEs are among the latter, of this node and of others on the machine.
-    """
+    """Return what the record's server is kept to: its own folders, and what no grant opens."""
     if record.sandbox is None or record.sandbox.level == "none":
         return None
-    others = [str(folder) for folder in Path(gettempdir()).glob(f"{PREFIX}*")]
-    kept = () if homes is None else (str(homes.root),)
-    never = never_granted(reading.environ, (*reading.rules.private, str(ours), *others, *kept))
+    never = closed_places(reading.environ, reading.rules, ours, homes)
     egress = str(own[1].parent / "egress") if record.sandbox.network == "egress" else None
     return Confinement(record.sandbox, tuple(map(str, own)), never, str(ours), egress)
+
+
+def closed_places(
+    environ: Mapping[str, str], rules: NodeRules, ours: Path, homes: Homes | None
+) -> tuple[str, ...]:
+    """Return what no grant opens.
+
+    Other servers' HOMEs are among it, of this node and of others on the machine.
+    """
+    others = [str(folder) for folder in Path(gettempdir()).glob(f"{PREFIX}*")]
+    kept = () if homes is None else (str(homes.root),)
+    return never_granted(environ, (*rules.private, str(ours), *others, *kept))
 
 
 def keeps_home(record: ServerRecord) -> bool:

@@ -17,13 +17,21 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.model.fetch_line import FetchLine, fetch_line
 from bascule.model.launcher import from_cache, start_timeout
-from bascule.model.sandbox import BEST_FIRST, CLOSES_NETWORK, Level, at_least
+from bascule.model.sandbox import BEST_FIRST, CLOSES_NETWORK, InForce, at_least
 from bascule.model.secret_use import server_use
 from bascule.model.server import ServerRecord
 from bascule.node.homes import Home, Homes, KeptHome
 from bascule.node.pool.fetch import Fetch, held_argv
-from bascule.node.pool.launch import PrivateHomes, Resolved, base_environment, resolve_launch
+from bascule.node.pool.launch import (
+    PrivateHomes,
+    Resolved,
+    base_environment,
+    closed_places,
+    resolve_launch,
+)
 from bascule.node.pool.pins import PinFile
+from bascule.node.pool.process.missed import missed
+from bascule.node.pool.process.plan import keeps_files
 from bascule.node.pool.process.spawn import (
     GRACE,
     Launch,
@@ -31,13 +39,14 @@ from bascule.node.pool.process.spawn import (
     Spawner,
     TriesLevels,
 )
+from bascule.node.pool.process.surroundings import around
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.transport.stdio import StdioChannel
 from bascule.node.sharing import ALL, Sharer
-from bascule.outbound.egress import EgressRules
 from bascule.outbound.forward_proxy import ForwardProxy, Passage
 from bascule.outbound.references import Reading, SecretResolver
 from bascule.outbound.rules import NodeRules
+from bascule.wire.api.trials import Missed
 
 logger = logging.getLogger(__name__)
 _NO_WARDEN = "only a warden confines, and there is none here"
@@ -98,7 +107,7 @@ class Opener:
             self._give_room(sharer.task)
             raise
 
-    async def isolation(self) -> dict[Level, str]:
+    async def isolation(self) -> dict[InForce, str]:
         """Try each level of isolation, best first; say why one does not work, "" for one that does.
 
         What was found is kept: only the first time costs.
@@ -106,7 +115,36 @@ class Opener:
         spawner = self._spawner
         if not isinstance(spawner, TriesLevels):
             return {level: "" if level == "limits" else _NO_WARDEN for level in BEST_FIRST}
-        return {level: await spawner.why_not(level) for level in BEST_FIRST}
+        return {level: await spawner.why_not(level) for level in spawner.levels}
+
+    async def shortfall(self) -> str:
+        """Say why no level keeps files from servers here; "" as soon as one is found that does."""
+        spawner = self._spawner
+        if not isinstance(spawner, TriesLevels):
+            return _NO_WARDEN
+        reasons: list[str] = []
+        for level in filter(keeps_files, spawner.levels):
+            reason = await spawner.why_not(level)
+            if not reason:
+                return ""
+            reasons.append(f"{level}: {reason}")
+        return "; ".join(reasons) or _NO_WARDEN
+
+    async def missed(self, record: ServerRecord, said: str) -> tuple[Missed, ...]:
+        """Say what a server seems to have missed in its sandbox, by what it said."""
+        sandbox, stdio, homes = record.sandbox, record.stdio, self._homes
+        if stdio is None or sandbox is None or homes is None:
+            return ()
+        if not at_least(sandbox.level, CLOSES_NETWORK):
+            return ()
+        environ = os.environ if self._environ is None else self._environ
+        path = stdio.env.get("PATH", environ.get("PATH", os.defpath))
+
+        def looked() -> tuple[Missed, ...]:
+            never = closed_places(environ, self._rules, homes.path.parent, self._kept)
+            return missed(said, around(sandbox, stdio, path, (str(homes.path),), never))
+
+        return await asyncio.to_thread(looked)
 
     def sweep(self) -> None:
         """Begin to remove kept HOMEs that are too old, or too large together."""
@@ -224,8 +262,10 @@ class Opener:
             return None
         proxy = ForwardProxy(
             record.sandbox.hosts,
-            EgressRules(self._rules.egress),
+            self._rules,
+            self._variables(),
             lambda passage: self.on_passage(record.server_id, passage),
+            clock=self._clock,
         )
         await proxy.listen(Path(launch.confinement.egress))
         return proxy
@@ -238,9 +278,11 @@ class Opener:
 
     def _reading(self, record: ServerRecord, events: Events) -> Reading:
         """Return what reads the references of one record, with the variables as they are now."""
-        environ = os.environ if self._environ is None else self._environ
         use = server_use(record)
-        return Reading(self._rules, environ, self._secrets, use, events.secrets_read)
+        return Reading(self._rules, self._variables(), self._secrets, use, events.secrets_read)
+
+    def _variables(self) -> Mapping[str, str]:
+        return os.environ if self._environ is None else self._environ
 
     def _remember(self, known: Set[str], read: Set[str]) -> None:
         """Keep the same sets while nothing new is in them: others compare them by identity."""

@@ -18,7 +18,7 @@ from bascule.errors import BasculeError, NotDelivered, OutcomeUnknown, ServerUna
 from bascule.lifetime import Tasks
 from bascule.model.json import JsonObject
 from bascule.model.platform import PlatformRecord
-from bascule.model.sandbox import Level
+from bascule.model.sandbox import InForce
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.model.status import Change, ServerStatus
@@ -43,6 +43,7 @@ from bascule.node.sharing import (
 )
 from bascule.node.trial_steps import TrialSteps
 from bascule.policy.isolation import governed, governed_servers
+from bascule.wire.api.trials import Missed
 
 #: A server, and who shares the connection to it.
 Key = tuple[str, str]
@@ -101,9 +102,13 @@ class Pool:
             await _all(closing)
             self._prewarm(snapshot.tasks)
 
-    async def isolation(self) -> dict[Level, str]:
+    async def isolation(self) -> dict[InForce, str]:
         """Try each level of isolation, best first; say why one does not work, "" if it does."""
         return await self._opener.isolation()
+
+    async def shortfall(self) -> str:
+        """Say why servers can have nothing more than limits here; "" if they can."""
+        return await self._opener.shortfall()
 
     def sweep_homes(self) -> None:
         """Begin to remove what servers left in HOMEs that nobody uses any more."""
@@ -219,6 +224,10 @@ class Pool:
             finally:
                 self._trials.discard(connection)
                 said(connection.starter.said())
+
+    async def missed(self, record: ServerRecord, said: str) -> tuple[Missed, ...]:
+        """Say what a server seems to have missed in its sandbox, by what it said."""
+        return await self._opener.missed(governed(record, self._platform), said)
 
     def said(self, server_id: str) -> str:
         """Return the last that a server said outside the protocol, where it was used last."""

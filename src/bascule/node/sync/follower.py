@@ -13,9 +13,6 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import TypeAlias
-
-from msgspec import Struct
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError
@@ -23,13 +20,10 @@ from bascule.model.decision import Distrust
 from bascule.model.snapshot import Snapshot, SnapshotChange
 from bascule.model.status import ServerStatus
 from bascule.node.changes import News
+from bascule.node.retries import Jitter, Retries
 from bascule.node.sync.judging import Implausible, Remedy, by_restart, doubt_about, is_stale
 from bascule.node.sync.ports import FollowingNode, RegistrySource, Report, SyncState
 from bascule.node.sync.reported import reported
-
-_MAX_DOUBLINGS = 16
-#: Returns a time between two others.
-Jitter: TypeAlias = Callable[[float, float], float]
 
 #: What a registry says to a node that it will not have: its token was revoked, for one.
 _REFUSALS = frozenset({"unauthenticated", "forbidden"})
@@ -37,7 +31,7 @@ _REFUSALS = frozenset({"unauthenticated", "forbidden"})
 _APPLY_SECONDS = 2.0
 
 
-class SyncSettings(Struct, frozen=True, kw_only=True):
+class SyncSettings(Retries, frozen=True, kw_only=True):
     """The rhythm of following."""
 
     #: A poll comes after a time between these.
@@ -49,14 +43,8 @@ class SyncSettings(Struct, frozen=True, kw_only=True):
     silence_seconds: float = 25.0
     #: How long one question to the registry may take.
     answer_seconds: float = 10.0
-    #: Failures in a row are answered with full jitter over a doubling delay; after so many of
-    #: them there is no more than one try in so many seconds.
-    backoff_seconds: float = 0.1
-    backoff_limit_seconds: float = 4.0
     #: A registry that does not answer in time may be overrun: it is left alone for up to this.
     overrun_limit_seconds: float = 30.0
-    patient_after: int = 10
-    patient_seconds: float = 1.0
     #: A watch that was lost sooner is a failure, whatever it said.
     steady_seconds: float = 10.0
     #: The pause after a report, and when the same is said again.
@@ -66,21 +54,6 @@ class SyncSettings(Struct, frozen=True, kw_only=True):
     trouble_seconds: float = 2.0
     #: How long a node decides by what its registry does not confirm; None is for ever.
     max_stale: float | None = None
-
-    def delay(self, failures: int, jitter: Jitter, *, overrun: bool = False) -> float:
-        """Return how long to leave a registry alone after so many failures in a row."""
-        limit = self.overrun_limit_seconds if overrun else self.backoff_limit_seconds
-        doubled = self.backoff_seconds * 2 ** min(failures, _MAX_DOUBLINGS)
-        return self.jittered(failures, min(doubled, limit), jitter)
-
-    def jittered(self, failures: int, high: float, jitter: Jitter) -> float:
-        """Return a delay up to ``high``, and not less than many failures have."""
-        low = self.least_delay(failures)
-        return jitter(low, max(low, high))
-
-    def least_delay(self, failures: int) -> float:
-        """Return the shortest time between two tries after so many failures."""
-        return self.patient_seconds if failures >= self.patient_after else 0.0
 
 
 class Silent(BasculeError):
@@ -127,6 +100,8 @@ class Follower:
         self.problem: str | None = None
         #: Why the registry will not have this node any more, if so.
         self.refusal: str | None = None
+        #: Says what else is wrong with the node, for its reports; ``noticed`` when that changes.
+        self.trouble: Callable[[], str | None] = _nothing
         #: Called whenever the registry has confirmed what is in force, or could not.
         self.on_word: Callable[[], object] | None = None
 
@@ -215,7 +190,8 @@ class Follower:
         while True:
             steady = await self._watch_once()
             failures = 0 if steady else failures + 1
-            delay = self._settings.delay(failures, self._jitter, overrun=self._is_overrun)
+            limit = self._settings.overrun_limit_seconds if self._is_overrun else None
+            delay = self._settings.delay(failures, self._jitter, limit=limit)
             await self._clock.sleep(delay)
 
     async def _watch_once(self) -> bool:
@@ -356,6 +332,10 @@ class Follower:
 
     # --- the way back
 
+    def noticed(self) -> None:
+        """Look soon whether there is something to report."""
+        self._news.tell()
+
     async def _tell(self) -> None:
         """Report when something changed, and the same again every so often."""
         said: object = None
@@ -381,7 +361,8 @@ class Follower:
     def _report(self) -> Report:
         servers = reported(self._node.statuses())
         if self.state == "ok" or self._is_lost_just_now():
-            return Report(self.revision, "ok", servers)
+            trouble = self.trouble()
+            return Report(self.revision, "degraded" if trouble else "ok", servers, trouble)
         distrust = self.distrust()
         reason = self.problem if distrust is None else distrust.words
         return Report(self.revision, "degraded", servers, reason)
@@ -393,9 +374,9 @@ class Follower:
 
     def _patience(self, failures: int) -> float:
         """Return how long to keep a report that was not taken, if nothing happens meanwhile."""
-        doubled = self._settings.pause_seconds * 2 ** min(failures, _MAX_DOUBLINGS)
-        high = min(doubled, self._settings.report_seconds, self._settings.overrun_limit_seconds)
-        return self._settings.jittered(failures, high, self._jitter)
+        first = self._settings.pause_seconds
+        most = min(self._settings.report_seconds, self._settings.overrun_limit_seconds)
+        return self._settings.delay(failures, self._jitter, first=first, limit=most)
 
     async def _send(self, report: Report) -> bool:
         try:
@@ -404,6 +385,10 @@ class Follower:
         except (BasculeError, TimeoutError):
             return False
         return True
+
+
+def _nothing() -> None:
+    return None
 
 
 def _words(servers: Sequence[ServerStatus]) -> object:

@@ -52,19 +52,28 @@ class Dialling(Struct, frozen=True, kw_only=True):
 
     async def connect(self, url: Url, make: MakeLine) -> Line:
         """Return a new connection to the origin of a URL, or raise Unconnected or LaunchDenied."""
-        if self.egress is not None:
-            self.egress.check_url(url, insecure=self.insecure)
         try:
-            sock = await self._reach(url)
+            sock = await self.reach(url, await self.judge(url))
             return await self._speak(url, sock, make)
         except OSError as error:  # TLS errors and timeouts are among them
             raise Unconnected(url.origin, _why(error), _words(error)) from None
 
-    async def _reach(self, url: Url) -> socket.socket:
-        """Return a socket that leads to the server, perhaps through a proxy."""
+    async def judge(self, url: Url) -> list[str]:
+        """Return the addresses of a server, or raise LaunchDenied or OSError.
+
+        Behind a proxy, which asks for itself, they are those that were judged, perhaps none.
+        """
+        if self.egress is not None:
+            self.egress.check_url(url, insecure=self.insecure)
+        return await (self._addresses(url) if self.proxy is None else self._judged(url))
+
+    async def reach(self, url: Url, addresses: Sequence[str]) -> socket.socket:
+        """Return a socket that leads to the server, or raise OSError.
+
+        For plain http behind a proxy it leads to the proxy, which is told the whole URL.
+        """
         if self.proxy is None:
-            return await _first(await self._addresses(url), url.port)
-        await self._judged(url)
+            return await _first(addresses, url.port)
         at = self.proxy.url  # the operator's own word: the rules are for what records name
         sock = await _first(await self._resolved(at), at.port)
         if url.scheme == "http":
@@ -76,16 +85,17 @@ class Dialling(Struct, frozen=True, kw_only=True):
             raise
         return sock
 
-    async def _judged(self, url: Url) -> None:
+    async def _judged(self, url: Url) -> list[str]:
         """Judge what a name means here, although the proxy will ask for itself.
 
         Where only the proxy can resolve names, there is nothing to judge but the name.
         """
         try:
-            await self._addresses(url)
+            return await self._addresses(url)
         except OSError:
             if self.egress is not None:
                 self.egress.check_name(url.host)
+            return []
 
     async def _addresses(self, url: Url) -> list[str]:
         found = await self._resolved(url)

@@ -23,6 +23,7 @@ NODE_REPORT = "/api/v1/nodes/report"
 #: How a node stands, for whoever owns its data directory, and what ends its doubt.
 NODE = "/api/v1/node"
 NODE_ACCEPT = f"{NODE}/accept"
+NODE_LEDGER = f"{NODE}/ledger/accept"
 LIVE = "/admin/api/live"
 #: Where the module of a task is run.
 INVOKE = "/api/v1/tasks/{id}/invoke"

@@ -96,5 +96,7 @@ class NodeStanding(Struct, frozen=True, kw_only=True):
     assigned: str
     servers: tuple[ServerWords, ...]
     trusted_until: str | None = None
+    #: Why the control plane does not take the rows of its ledger, if so.
+    ledger: str | None = None
     #: Where several processes serve as the node: how each of them stands.
     workers: tuple[WorkerStanding, ...] = ()

@@ -47,10 +47,13 @@ class CallFigures(Struct, frozen=True, kw_only=True):
 
 
 class Figures(CallFigures, frozen=True, kw_only=True):
-    """One second, up to ``at``; ``running`` are the calls under way at its end."""
+    """One second, up to ``at``; ``running`` are the calls under way in this process at its end.
+
+    It is None where the process is no node: of others' calls it hears when they have ended.
+    """
 
     at: str
-    running: int
+    running: int | None
 
 
 class ToolFigures(CallFigures, frozen=True, kw_only=True):

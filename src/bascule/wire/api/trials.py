@@ -20,11 +20,22 @@ class TrialStep(Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+class Missed(Struct, frozen=True, kw_only=True):
+    """What a local server did not get inside its sandbox, as far as its own words tell.
+
+    ``value`` in that ``field`` of the sandbox would give it; no field gives what no server sees.
+    """
+
+    field: Literal["read", "write", "hosts", "network", ""]
+    value: str
+    wanted: str
+
+
 class Trial(Struct, frozen=True, kw_only=True):
     """How a trial of a server went: ``tools`` are the names the server itself uses.
 
     The last of ``steps`` is the one that failed, if one did; ``stderr`` has the last lines that a
-    program wrote there.
+    program wrote there. ``missed`` is what it seems to need, where its sandbox is why it failed.
     """
 
     ok: bool
@@ -35,6 +46,7 @@ class Trial(Struct, frozen=True, kw_only=True):
     error: str | None = None
     steps: tuple[TrialStep, ...] = ()
     stderr: tuple[str, ...] = ()
+    missed: tuple[Missed, ...] = ()
 
 
 class ToolPreview(Struct, frozen=True, kw_only=True):

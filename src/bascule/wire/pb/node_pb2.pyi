@@ -311,7 +311,7 @@ class TrialStep(_message.Message):
     def __init__(self, step: _Optional[str] = ..., ok: bool = ..., duration_ms: _Optional[float] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Trial(_message.Message):
-    __slots__ = ("ok", "duration_ms", "protocol", "tool_count", "tools", "error", "steps", "stderr")
+    __slots__ = ("ok", "duration_ms", "protocol", "tool_count", "tools", "error", "steps", "stderr", "missed")
     OK_FIELD_NUMBER: _ClassVar[int]
     DURATION_MS_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
@@ -320,6 +320,7 @@ class Trial(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     STDERR_FIELD_NUMBER: _ClassVar[int]
+    MISSED_FIELD_NUMBER: _ClassVar[int]
     ok: bool
     duration_ms: float
     protocol: str
@@ -328,7 +329,18 @@ class Trial(_message.Message):
     error: str
     steps: _containers.RepeatedCompositeFieldContainer[TrialStep]
     stderr: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, ok: bool = ..., duration_ms: _Optional[float] = ..., protocol: _Optional[str] = ..., tool_count: _Optional[int] = ..., tools: _Optional[_Iterable[str]] = ..., error: _Optional[str] = ..., steps: _Optional[_Iterable[_Union[TrialStep, _Mapping[str, object]]]] = ..., stderr: _Optional[_Iterable[str]] = ...) -> None: ...
+    missed: _containers.RepeatedCompositeFieldContainer[Missed]
+    def __init__(self, ok: bool = ..., duration_ms: _Optional[float] = ..., protocol: _Optional[str] = ..., tool_count: _Optional[int] = ..., tools: _Optional[_Iterable[str]] = ..., error: _Optional[str] = ..., steps: _Optional[_Iterable[_Union[TrialStep, _Mapping[str, object]]]] = ..., stderr: _Optional[_Iterable[str]] = ..., missed: _Optional[_Iterable[_Union[Missed, _Mapping[str, object]]]] = ...) -> None: ...
+
+class Missed(_message.Message):
+    __slots__ = ("field", "value", "wanted")
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    field: str
+    value: str
+    wanted: str
+    def __init__(self, field: _Optional[str] = ..., value: _Optional[str] = ..., wanted: _Optional[str] = ...) -> None: ...
 
 class ToolPreviews(_message.Message):
     __slots__ = ("server_id", "tools")

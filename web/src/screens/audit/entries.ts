@@ -20,6 +20,8 @@ const TITLES: Record<string, string> = {
   secret: "Secret",
   policy_loosened: "Policy loosened",
   store_announced: "Store announced",
+  node_assigned: "Node assigned",
+  node_ledger: "Ledger of a node",
   approval: "Approval",
   ledger_cut: "Ledger cut",
   set_aside: "Journal set aside",
@@ -87,6 +89,10 @@ export function subjectOf(event: JsonObject): string {
       return `Policy loosened: ${say("kind")} ${say("id")}`;
     case "store_announced":
       return `Store ${say("store_id")} replaces ${say("succeeds")}`;
+    case "node_assigned":
+      return `Node ${say("node")} assigned ${assignment(event)}`;
+    case "node_ledger":
+      return `Ledger of node ${say("by")}: ${say("action")}`;
     case "session_opened":
       return `Session opened with ${list(event["mcp_effective_servers"]) || "no server"}`;
     case "session_refused":
@@ -111,6 +117,11 @@ export function detailOf(event: JsonObject): string {
   const why = isCall(event) ? text(event["code"]) : "";
   const own = event["reason"] === "own_tool" ? "the caller's own tool" : "";
   return [...new Set([own, ...said, why].filter(Boolean))].join(" · ");
+}
+
+function assignment(event: JsonObject): string {
+  const lists = ["tasks", "labels"].filter((name) => event[name] !== null && event[name] !== undefined);
+  return lists.map((name) => `${name} ${list(event[name]) || "none"}`).join(", ") || "everything";
 }
 
 function list(value: Json | undefined): string {

@@ -10,6 +10,7 @@ export const WORDS = [
   "task_id",
   "status",
   "person",
+  "node",
   "event",
   "code",
   "caller",
@@ -46,6 +47,8 @@ export const EVENTS = [
   "secret",
   "policy_loosened",
   "store_announced",
+  "node_assigned",
+  "node_ledger",
   "ledger_cut",
   "set_aside",
 ] as const satisfies ReadonlyArray<Query["event"]>;

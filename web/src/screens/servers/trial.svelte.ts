@@ -37,6 +37,13 @@ export class Trying {
   cancel(): void {
     this.#under?.abort();
   }
+
+  /** What was tried has changed: what came of it says nothing any more. */
+  forget(): void {
+    this.#under?.abort();
+    this.#under = null;
+    [this.steps, this.result, this.error, this.cancelled, this.busy] = [[], null, undefined, false, false];
+  }
 }
 
 function said(data: unknown): string {

@@ -12,39 +12,35 @@ import os
 import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bascule.errors import LaunchDenied, ServerUnavailable
+from bascule.errors import LaunchDenied
 from bascule.model.sandbox import (
-    BEST_FIRST,
     ROUTES_EGRESS,
+    InForce,
     Level,
     Sandbox,
     Standing,
     acceptable,
     at_least,
 )
-from bascule.node.leftovers import owned_folder
 from bascule.node.pool.process.ownership import hand_over
 from bascule.node.pool.process.plan import Confinement, dedicated_user, draw, keeps_files
 from bascule.node.pool.process.spawn import (
     Launch,
     NotConfined,
-    close_all,
     locate,
+    started_programs,
     working_directory,
 )
+from bascule.node.pool.process.trial import tried
 from bascule.node.pool.process.watch import Watch
 
 if TYPE_CHECKING:
     from bascule.node.pool.process.confinement.root import Plan
     from bascule.node.pool.process.warden_link import WardenServer
 
-TRIAL_LIMIT = 10.0  # seconds; a trial takes a few hundredths of one
-_FOUND_OUT = 4  # the trial's exit status when it saw what it was not granted
-_TRIAL = f'cat "$1" >/dev/null || exit 3; cat "$2" >/dev/null 2>&1 && exit {_FOUND_OUT}; exit 0'
-_REMEDIES: dict[Level, str] = {
+_REMEDIES: dict[InForce, str] = {
     "limits": "the node needs Linux and its warden",
     "landlock": "a kernel with Landlock is needed: Linux 5.13 or newer, with landlock in lsm=",
     "namespaces": (
@@ -66,7 +62,7 @@ class Confiner:
         self._watch = watch
         self._trying = asyncio.Lock()
         #: Why a level does not work here; "" for one that does.
-        self._reasons: dict[Level, str] = {}
+        self._reasons: dict[InForce, str] = {}
 
     async def spawn(self, launch: Launch, confinement: Confinement) -> WardenServer:
         """Start a server at the best level its record accepts, or raise ``LaunchDenied``."""
@@ -81,7 +77,7 @@ class Confiner:
         self._watch.add(server, confinement)
         return server
 
-    async def reason(self, level: Level) -> str:
+    async def reason(self, level: InForce) -> str:
         """Say why a level does not work here, having tried it; "" for one that does."""
         async with self._trying:
             if level not in self._reasons:
@@ -104,7 +100,7 @@ class Confiner:
         raise LaunchDenied(f'sandbox.level "{sandbox.level}": {"; ".join(missed)}')
 
     async def _start_at(
-        self, level: Level, launch: Launch, confinement: Confinement
+        self, level: InForce, launch: Launch, confinement: Confinement
     ) -> tuple[WardenServer, str]:
         """Start at a level; as root as a user of its own, unless that cannot get at its files."""
         launch, cwd, plan = await asyncio.to_thread(_planned, level, launch, confinement)
@@ -122,61 +118,29 @@ class Confiner:
             await asyncio.to_thread(hand_over, plan["own"], 0, None)
         return await self._start(launch, cwd, plan), note
 
-    async def _tried(self, level: Level) -> str:
+    async def _tried(self, level: InForce) -> str:
         """Exercise a level with a real child."""
+        if level not in _REMEDIES:
+            return f"there is no {level} on Linux"
         if level == "bwrap" and shutil.which("bwrap") is None:
             return f"there is no bwrap on PATH; {_REMEDIES[level]}"
-        try:
-            async with asyncio.timeout(TRIAL_LIMIT):
-                found = await self._trial(level)
-        except TimeoutError:
-            found = f"the trial took longer than {TRIAL_LIMIT:.0f} s"
-        except (ServerUnavailable, OSError) as fault:
-            found = str(fault)
+
+        async def start(launch: Launch, confinement: Confinement) -> WardenServer:
+            return (await self._start_at(level, launch, confinement))[0]
+
+        found = await tried(level, start)
         return f"{found}; {_REMEDIES[level]}" if found else ""
 
-    async def _trial(self, level: Level) -> str:
-        with owned_folder("trial-") as folder:
-            launch, confinement = await asyncio.to_thread(_trial_launch, level, folder)
-            server, _ = await self._start_at(level, launch, confinement)
-            try:
-                status = await server.wait()
-                said = os.read(server.stderr_fd, 4096) if status else b""
-            finally:
-                await server.end(0.0)
-                close_all((server.stdin_fd, server.stdout_fd, server.stderr_fd))
-        if status == _FOUND_OUT:
-            return "a trial read a file that it was not granted"
-        lines = said.decode(errors="replace").strip().splitlines()
-        return f"a trial ended with status {status}: {' '.join(lines[-1:])}" if status else ""
 
-
-def _planned(level: Level, launch: Launch, confinement: Confinement) -> tuple[Launch, str, Plan]:
+def _planned(level: InForce, launch: Launch, confinement: Confinement) -> tuple[Launch, str, Plan]:
     """Return the launch with its program found, where it starts, and the plan for it."""
     given = working_directory(launch)
     program = locate(launch.argv[0], launch.env, given)
     cwd = None if launch.cwd is None else given
-    plan = draw(confinement, level, program, cwd, launch.env.get("PATH", os.defpath))
+    programs = started_programs(launch, program, given)
+    plan = draw(confinement, level, programs, cwd, launch.env.get("PATH", os.defpath))
     if level == "bwrap":
         plan["bwrap"] = shutil.which("bwrap")
     if cwd is None:
         cwd = confinement.own[0] if keeps_files(level) else given
     return replace(launch, argv=(program, *launch.argv[1:])), cwd, plan
-
-
-def _trial_launch(level: Level, folder: Path) -> tuple[Launch, Confinement]:
-    for name in ("home", "granted", "secret"):
-        (folder / name).mkdir()
-        (folder / name / "file").write_text(name, encoding="ascii")
-    files = [str(folder / name / "file") for name in ("granted", "secret")]
-    script = _TRIAL if keeps_files(level) else "exit 0"
-    sandbox = Sandbox(level=level, read=(str(folder / "granted"),), write=(), network="none")
-    return (
-        Launch(("/bin/sh", "-c", script, "trial", *files), {"PATH": os.defpath}),
-        Confinement(sandbox, (str(folder / "home"),), ours=str(folder)),
-    )
-
-
-def possible_levels() -> tuple[Level, ...]:
-    """Return the levels that can be asked about, best first."""
-    return BEST_FIRST

@@ -17,6 +17,12 @@ _SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store",
     "/gnu/store",
 )  # fmt: skip
+#: The same of macOS. Not the whole of /Library, which has keys in it.
+_MAC_SYSTEM = (
+    "/System", "/usr", "/bin", "/sbin", "/opt", "/Library/Apple", "/Library/Developer",
+    "/Library/Fonts", "/Library/Frameworks", "/Library/Java", "/nix/store",
+    "/private/var/db/dyld", "/private/var/db/timezone", "/private/var/select",
+)  # fmt: skip
 _SYSTEM_SETTINGS = (
     "alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version",
     "fonts", "gai.conf", "group", "host.conf", "hostname", "hosts", "ld.so.cache", "ld.so.conf",
@@ -28,7 +34,8 @@ _SYSTEM_SETTINGS = (
 _MACHINES_OWN = (
     "/proc", "/sys", "/dev", "/etc/shadow", "/etc/gshadow", "/etc/ssh", "/etc/ssl/private",
     "/etc/pki/tls/private", "/run/user", "/run/docker.sock", "/run/containerd", "/run/podman",
-    "/run/dbus", "/run/systemd",
+    "/run/dbus", "/run/systemd", "/var/run/docker.sock", "/var/root", "/var/db/dslocal",
+    "/Library/Keychains",
 )  # fmt: skip
 #: Of the node's user, below the home: keys, tokens, and what browsers keep.
 _USERS_OWN = (
@@ -38,7 +45,8 @@ _USERS_OWN = (
     ".config/microsoft-edge", ".config/opera", ".config/vivaldi", ".cache/mozilla",
     ".cache/google-chrome", ".cache/chromium", "snap/firefox", "snap/chromium",
     ".local/share/keyrings", ".local/share/kwalletd", "Library/Keychains",
-    "Library/Application Support",
+    "Library/Application Support", "Library/Cookies", "Library/Mail", "Library/Messages",
+    "Library/Safari",
 )  # fmt: skip
 _BINARIES = frozenset({"bin", "sbin", "libexec"})
 _LONGEST_SHEBANG = 256
@@ -73,19 +81,20 @@ def _home_of(user: int) -> str:
         return ""
 
 
-def system_places() -> tuple[list[str], list[tuple[str, str]]]:
+def system_places(*, mac: bool = False) -> tuple[list[str], list[tuple[str, str]]]:
     """Return what every program may read of the system, and the links that lead there."""
+    folders = _MAC_SYSTEM if mac else _SYSTEM
     settings = (f"/etc/{name}" for name in _SYSTEM_SETTINGS)
-    return _resolved(place for place in (*_SYSTEM, *settings) if Path(place).exists())
+    return _resolved(place for place in (*folders, *settings) if Path(place).exists())
 
 
 def program_places(
-    program: str, path: str, never: Iterable[str]
+    programs: Iterable[str], path: str, never: Iterable[str]
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return where a program is installed, its interpreter included, and the links there."""
+    """Return where programs are installed, their interpreters included, and the links there."""
     found: dict[str, None] = {}
     links: list[tuple[str, str]] = []
-    waiting, seen = [program], set[str]()
+    waiting, seen = [*programs], set[str]()
     while waiting:
         each = waiting.pop()
         if each in seen:

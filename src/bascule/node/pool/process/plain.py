@@ -13,12 +13,14 @@ import itertools
 import os
 import signal
 import subprocess
+import sys
 from dataclasses import replace
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable
-from bascule.model.sandbox import Standing
-from bascule.node.pool.process.shell_limits import limited
+from bascule.model.sandbox import InForce, Standing
+from bascule.node.pool.process.confinement import seatbelt
+from bascule.node.pool.process.plain_levels import PlainLevels
 from bascule.node.pool.process.spawn import (
     GRACE,
     Launch,
@@ -39,8 +41,15 @@ from bascule.node.pool.process.warden_process import failure
 class PlainSpawner:
     """Starts servers as children of this process."""
 
-    def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        platform: str = sys.platform,
+        sandbox_exec: str = seatbelt.PROGRAM,
+    ) -> None:
         self.clock = clock
+        self._levels = PlainLevels(self._spawn, platform, sandbox_exec)
         self._owner = Owner()
         self._numbers = itertools.count(1)
         self._servers: set[_PlainServer] = set()
@@ -50,15 +59,31 @@ class PlainSpawner:
 
     async def spawn(self, launch: Launch) -> ServerProcess:
         """Start a server in a session of its own."""
-        if self._closed:
-            raise ServerUnavailable("the node is closing and starts no more servers")
         cwd = working_directory(launch)
         standing = None
         if launch.confinement is not None and launch.confinement.sandbox.level != "none":
-            found = replace(
-                launch, argv=(locate(launch.argv[0], launch.env, cwd), *launch.argv[1:])
-            )
-            launch, standing = limited(found, launch.confinement)
+            program = locate(launch.argv[0], launch.env, cwd)
+            found = replace(launch, argv=(program, *launch.argv[1:]))
+            own = None if launch.cwd is None else cwd
+            launch, standing = await self._levels.confined(found, launch.confinement, own)
+        server = await self._spawn(launch)
+        server.standing = standing
+        return server
+
+    @property
+    def levels(self) -> tuple[InForce, ...]:
+        """The levels that can be asked about, best first."""
+        return self._levels.possible
+
+    async def why_not(self, level: InForce) -> str:
+        """Say why a level of isolation does not work here, having tried it; "" if it does."""
+        return await self._levels.reason(level)
+
+    async def _spawn(self, launch: Launch) -> _PlainServer:
+        """Start a launch as it stands."""
+        if self._closed:
+            raise ServerUnavailable("the node is closing and starts no more servers")
+        cwd = working_directory(launch)
         self._keep_watch()
         mark = self._owner.mark(next(self._numbers))
         pipes = Pipes()
@@ -69,7 +94,6 @@ class PlainSpawner:
             raise
         pipes.close_theirs()
         server = _PlainServer(self, process, pipes, mark)
-        server.standing = standing
         self._servers.add(server)
         self._note(f"+{process.pid}\n")
         return server

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bascule.errors import LaunchDenied
-from bascule.model.sandbox import OWN_CWD, Level, Sandbox
+from bascule.model.sandbox import OWN_CWD, InForce, Sandbox
 from bascule.node.homes import SERVER_USERS
 from bascule.node.pool.process import places
 from bascule.node.pool.process.confinement import shim
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MB = 1 << 20
 _TEMPORARY_MB = 256
-_KEEP_FILES: tuple[Level, ...] = ("landlock", "namespaces", "bwrap")
+_KEEP_FILES: tuple[InForce, ...] = ("landlock", "seatbelt", "namespaces", "bwrap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Confinement:
     egress: str | None = None
 
 
-def keeps_files(level: Level) -> bool:
+def keeps_files(level: InForce) -> bool:
     """Say whether a server at this level sees only what it was granted."""
     return level in _KEEP_FILES
 
@@ -53,14 +53,15 @@ def dedicated_user(confinement: Confinement) -> int:
 
 def draw(
     confinement: Confinement,
-    level: Level,
-    program: str,
+    level: InForce,
+    programs: Sequence[str],
     cwd: str | None,
     path: str,
 ) -> Plan:
     """Return the plan of one start; raise ``LaunchDenied`` for a grant that cannot be given.
 
-    ``cwd`` is the record's own, absolute; ``path`` is where the server's programs are looked for.
+    ``programs`` are what it starts, absolute. ``cwd`` is the record's own, absolute; ``path`` is
+    where the server's programs are looked for.
     """
     sandbox = confinement.sandbox
     plan: Plan = {
@@ -84,22 +85,22 @@ def draw(
         },
     }
     plan["own"] = [places.real(folder) for folder in confinement.own]
-    plan["check_read"] = [places.real(program)]
+    plan["check_read"] = [places.real(program) for program in programs]
     if keeps_files(level):
-        _add_places(plan, confinement, program, cwd, path)
+        _add_places(plan, confinement, programs, cwd, path)
     elif cwd is not None:
         plan["check_read"].append(cwd)
     return plan
 
 
 def _add_places(
-    plan: Plan, confinement: Confinement, program: str, cwd: str | None, path: str
+    plan: Plan, confinement: Confinement, programs: Sequence[str], cwd: str | None, path: str
 ) -> None:
     never = tuple(dict.fromkeys(places.real(place) for place in confinement.never))
     read = dict(_grants("read", confinement.sandbox.read, cwd, confinement))
     write = dict(_grants("write", confinement.sandbox.write, cwd, confinement))
-    system, system_links = places.system_places()
-    installed, program_links = places.program_places(program, path, never)
+    system, system_links = places.system_places(mac=plan["level"] == "seatbelt")
+    installed, program_links = places.program_places(programs, path, never)
     plan["check_read"] += read
     plan["write"] = list(write)
     plan["read"] = [
@@ -125,7 +126,7 @@ def _add_shim(plan: Plan, path: str, never: tuple[str, ...]) -> None:
     """Have bubblewrap start what leads to the proxy: it needs this Python inside."""
     if plan["level"] == "bwrap":
         script = str(Path(shim.__file__).resolve())
-        installed, links = places.program_places(sys.executable, path, never)
+        installed, links = places.program_places([sys.executable], path, never)
         plan["shim"] = [sys.executable, "-I", "-S", script]
         plan["read"] += [*installed, script]
         plan["links"] += links
@@ -136,6 +137,9 @@ def _keep_away(plan: Plan, never: tuple[str, ...]) -> None:
     if plan["level"] == "landlock":
         for kind in ("read", "write"):
             plan[kind] = [each for place in plan[kind] for each in places.around(place, never)]
+        return
+    if plan["level"] == "seatbelt":  # whose rules are about paths, whether there is anything or not
+        plan["hide"] = list(never)
         return
     granted = (*plan["read"], *plan["write"])
     plan["hide"] = [place for place in never if _covered(place, granted)]

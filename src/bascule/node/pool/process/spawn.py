@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import secrets
@@ -17,7 +18,8 @@ from typing import Protocol, runtime_checkable
 from bascule.clock import Clock
 from bascule.errors import ServerUnavailable
 from bascule.model.launcher import comes_with
-from bascule.model.sandbox import Level, Standing
+from bascule.model.sandbox import InForce, Standing
+from bascule.model.shell_line import inner_programs
 from bascule.node.pool.process import warden_process
 from bascule.node.pool.process.plan import Confinement
 from bascule.node.pool.process.warden_process import MARKER, QUIET_WALKS, Process
@@ -107,7 +109,12 @@ class Spawner(Protocol):
 class TriesLevels(Protocol):
     """A spawner that confines servers, and finds out how well it can."""
 
-    async def why_not(self, level: Level) -> str:
+    @property
+    def levels(self) -> tuple[InForce, ...]:
+        """The levels that can be asked about, best first."""
+        ...
+
+    async def why_not(self, level: InForce) -> str:
         """Say why a level of isolation does not work here, having tried it; "" if it does."""
         ...
 
@@ -201,6 +208,15 @@ def locate(command: str, env: Mapping[str, str], cwd: str) -> str:
     package = comes_with(command)
     hint = f"; it comes with {package}" if package else ""
     raise ServerUnavailable(f"command not found: {command!r}{hint}; the PATH searched is {path!r}")
+
+
+def started_programs(launch: Launch, program: str, cwd: str) -> tuple[str, ...]:
+    """Return what a launch starts: its program, and those that its command line names behind it."""
+    found = [program]
+    for command in inner_programs(launch.argv):
+        with contextlib.suppress(ServerUnavailable):  # what is not there, the shell will say
+            found.append(locate(command, launch.env, cwd))
+    return tuple(each for each in found if each is program or _is_file(Path(each)))
 
 
 def _is_file(path: Path) -> bool:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable
-from bascule.model.sandbox import Level
+from bascule.model.sandbox import BEST_FIRST, InForce
 from bascule.node.pool.process.confiner import Confiner
 from bascule.node.pool.process.plain import PlainSpawner
 from bascule.node.pool.process.spawn import (
@@ -88,7 +88,12 @@ class Warden:
             return await self._confiner.spawn(launch, launch.confinement)
         return await link.spawn(next(self._numbers), launch, cwd)
 
-    async def why_not(self, level: Level) -> str:
+    @property
+    def levels(self) -> tuple[InForce, ...]:
+        """The levels that can be asked about, best first."""
+        return BEST_FIRST
+
+    async def why_not(self, level: InForce) -> str:
         """Say why a level of isolation does not work here, having tried it; "" if it does."""
         return await self._confiner.reason(level)
 

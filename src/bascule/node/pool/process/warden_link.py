@@ -32,12 +32,13 @@ from bascule.node.pool.process.warden_process import (
     KILL_TIME,
     LARGEST_FRAME,
     Frames,
+    marks,
     pack,
 )
 
 if TYPE_CHECKING:
     from bascule.node.pool.process.confinement.root import Plan
-    from bascule.node.pool.process.warden_process import Message
+    from bascule.node.pool.process.warden_process import Message, Process
 
 SPAWN_LIMIT = 10.0  # seconds; a spawn takes less than a thousandth of that
 CLOSE_LIMIT = GRACE + KILL_TIME + 0.05
@@ -259,6 +260,12 @@ class WardenServer:
     def over(self) -> bool:
         """Whether it has ended with all that came of it."""
         return self._ended.is_set()
+
+    def owns(self, process: Process) -> bool:
+        """Say whether a process came of this server, whoever its parent is now."""
+        if self.pid in (process.pid, process.group, process.session):
+            return True
+        return self._mark in marks(process.pid)
 
     async def wait(self) -> int:
         """Return the exit status; negative, the signal that ended it."""

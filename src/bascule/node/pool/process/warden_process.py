@@ -161,15 +161,12 @@ def _read(path: str) -> bytes:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:
         return b""
-    parts: list[bytes] = []
     try:
-        while part := os.read(descriptor, 65536):
-            parts.append(part)
+        return b"".join(iter(lambda: os.read(descriptor, 65536), b""))
     except OSError:
         return b""
     finally:
         os.close(descriptor)
-    return b"".join(parts)
 
 
 # Starting a program.
@@ -177,9 +174,8 @@ def _read(path: str) -> bytes:
 
 def failure(fault: OSError | ValueError) -> tuple[int, str]:
     """Return what the node needs to say why a program did not start."""
-    return (
-        (fault.errno or 0, fault.strerror or "") if isinstance(fault, OSError) else (0, str(fault))
-    )
+    told = isinstance(fault, OSError)
+    return (fault.errno or 0, fault.strerror or "") if told else (0, str(fault))
 
 
 def launch(order: Message, files: Sequence[int]) -> tuple[int, list[str]]:
@@ -233,14 +229,22 @@ class Server:
         self.deadline = 0.0
         self.quiet = 0
 
+    def kill(self, members: set[int]) -> None:
+        """Kill its tree, and what its cgroup alone knows of."""
+        strike(members, signal.SIGKILL)
+        if self.cgroup:
+            _confinement().cgroups.kill(self.cgroup)
+
     def leave_cgroup(self) -> None:
         """Remove the cgroup of a server that has ended."""
         if self.cgroup:
             _confinement().cgroups.remove(self.cgroup)
 
     def members(self, table: Mapping[int, Process], adopted: Iterable[Process]) -> set[int]:
-        """Return its living tree: below its own process, and what was left to the warden."""
+        """Return its living tree: below its own process, left to the warden, in its cgroup."""
         roots = set[int]() if self.exited else {self.pid}
+        if self.cgroup:  # it knows those, too, that shed their mark and session
+            roots |= _confinement().cgroups.members(self.cgroup)
         for process in adopted:
             if self.pid in (process.group, process.session) or self.mark in marks(process.pid):
                 roots.add(process.pid)
@@ -376,7 +380,7 @@ class Warden:
             server.killing = True
             server.deadline = now + KILL_TIME
         if server.killing:
-            strike(members, signal.SIGKILL)
+            server.kill(members)
         return server.quiet >= QUIET_WALKS
 
     def _forget(self, server: Server) -> None:

@@ -7,16 +7,19 @@ processes. A server that uses more than its record grants is ended.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bascule.clock import Clock
 from bascule.node.pool.process.plan import Confinement
 from bascule.node.pool.process.warden_process import Process, family, living, processes
-from bascule.node.trees import size_of_tree
+from bascule.node.trees import BLOCK, measure_tree
 
 if TYPE_CHECKING:
     from bascule.node.pool.process.warden_link import WardenServer
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PERIOD = 1.0  # seconds
+#: Looks after which folders are measured whatever the disk says, since others may have freed as
+#: much as a server wrote; one more for each so many files, as to measure costs.
+MEASURED_AFTER = 3
+FILES_A_LOOK = 1000
 _MB = 1 << 20
 
 
@@ -59,6 +66,23 @@ class Watch:
         self._task = None
 
 
+class _Processes:
+    """The processes of this moment, read when somebody asks for them."""
+
+    @cached_property
+    def table(self) -> Mapping[int, Process]:
+        return processes()
+
+    def of(self, server: WardenServer) -> set[int]:
+        """Return the living processes of a server, with those that it left to the warden."""
+        roots = {server.pid}
+        if server.pid in self.table:
+            warden = self.table[server.pid].parent
+            orphans = (each for each in self.table.values() if each.parent == warden)
+            roots |= {each.pid for each in orphans if server.owns(each)}
+        return living(self.table, family(self.table, roots))
+
+
 class _Watched:
     """One server, and what was found when its folders were last measured."""
 
@@ -67,15 +91,16 @@ class _Watched:
         self.sandbox = confinement.sandbox
         self._folders = [Path(folder) for folder in confinement.own]
         self._size = 0
-        self._used = -1
+        self._used = 0
+        self._rest = 0  # looks until the folders are measured again
 
-    def excess(self, table: Mapping[int, Process] | None) -> str:
+    def excess(self, now: _Processes) -> str:
         """Say what the server has too much of; "" while it keeps within its limits."""
-        if self._folders_too_large():
-            return self._over("its HOME and TMPDIR are larger than", "home_mb")
-        if table is None:
+        if self._is_to_be_measured() and (found := self._too_large(now)):
+            return found
+        if self.server.counted:
             return ""
-        members = living(table, family(table, [self.server.pid]))
+        members = now.of(self.server)
         if len(members) > 2 * self.sandbox.processes:
             return self._over("it has many more processes than", "processes")
         limit = self.sandbox.memory_mb * _MB
@@ -86,25 +111,50 @@ class _Watched:
     def _over(self, what: str, field: str) -> str:
         return f"the server was ended: {what} sandbox.{field} = {getattr(self.sandbox, field)}"
 
-    def _folders_too_large(self) -> bool:
-        """Measure, but only when the disk has filled by enough: a HOME may hold many files."""
-        limit = self.sandbox.home_mb * _MB
+    def _is_to_be_measured(self) -> bool:
+        """Say whether the disk has filled by enough: a HOME may hold many files."""
         used = sum(map(_used_on_disk, self._folders))
-        if self._used >= 0 and used - self._used < max((limit - self._size) / 2, _MB):
-            self._used = min(self._used, used)
-            return False
-        self._used = used
-        self._size = sum(map(size_of_tree, self._folders))
-        return self._size > limit
+        filled = used - self._used >= max((self._limit - self._size) / 2, _MB)
+        self._used = used if filled else min(self._used, used)
+        self._rest -= 1
+        return filled or self._rest < 0
+
+    @property
+    def _limit(self) -> int:
+        return self.sandbox.home_mb * _MB
+
+    def _too_large(self, now: _Processes) -> str:
+        found = [measure_tree(folder) for folder in self._folders]
+        self._rest = MEASURED_AFTER + sum(each.entries for each in found) // FILES_A_LOOK
+        self._size = sum(each.size for each in found)
+        if self._size <= self._limit:
+            self._size += _nameless(now.of(self.server), self._folders)
+        if self._size > self._limit:
+            return self._over("its HOME and TMPDIR are larger than", "home_mb")
+        if any(each.closed for each in found):
+            return self._over("it has folders that nobody can measure against", "home_mb")
+        return ""
 
 
 def _look(watched: tuple[_Watched, ...]) -> list[tuple[WardenServer, str]]:
     """Return the servers that use more than they may."""
-    table = None
-    if any(not each.server.counted for each in watched):
-        table = processes()
-    found = ((each.server, each.excess(None if each.server.counted else table)) for each in watched)
+    now = _Processes()
+    found = ((each.server, each.excess(now)) for each in watched)
     return [(server, excess) for server, excess in found if excess]
+
+
+def _nameless(members: Iterable[int], folders: Iterable[Path]) -> int:
+    """Return what files take that have no name any more, and that processes still have open."""
+    devices = {folder.stat().st_dev for folder in folders if folder.exists()}
+    sizes: dict[tuple[int, int], int] = {}
+    for pid in members:
+        with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    found = entry.stat()
+                    if stat.S_ISREG(found.st_mode) and not found.st_nlink:
+                        sizes[found.st_dev, found.st_ino] = found.st_blocks * BLOCK
+    return sum(size for (device, _), size in sizes.items() if device in devices)
 
 
 def _used_on_disk(folder: Path) -> int:

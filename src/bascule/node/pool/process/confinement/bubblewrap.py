@@ -31,7 +31,9 @@ def command(plan: Plan, cwd: str, program: list[str], filter_file: int) -> list[
     words += _places(plan)
     if plan["egress"]:
         program = [*plan["shim"], plan["egress"], *program]
-    return [*words, "--remount-ro", "/", "--chdir", cwd, "--", *program]
+    # The first process inside is bubblewrap's own, without a filter: nobody is to write into it.
+    words += ["--remount-ro", "/proc", "--remount-ro", "/"]
+    return [*words, "--chdir", cwd, "--", *program]
 
 
 def _places(plan: Plan) -> list[str]:

@@ -41,8 +41,10 @@ def make(mark: str, memory_bytes: int, processes: int) -> list[str]:
 
 
 def _made(name: str, wanted: str, files: dict[int, str], value: int) -> Iterator[str]:
-    for version, parent in _parents(wanted):
+    for version, parent, ours in _parents(wanted):
         folder = f"{parent}/{name}"
+        if version == 2 and ours:
+            _enable(parent, wanted)
         if _limited(folder, files[version], value):
             if wanted == "memory":
                 _write(f"{folder}/{_SWAP[version]}", value if version == 1 else 0)
@@ -52,6 +54,17 @@ def _made(name: str, wanted: str, files: dict[int, str], value: int) -> Iterator
 def join(folders: list[str], pid: int) -> bool:
     """Put a process into a cgroup; say whether all of it worked."""
     return all(_write(f"{folder}/cgroup.procs", pid) for folder in folders)
+
+
+def members(folders: list[str]) -> set[int]:
+    """Return the processes in a cgroup, whatever became of their parents and environments."""
+    return {int(line) for folder in folders for line in _lines(f"{folder}/cgroup.procs")} - {0}
+
+
+def kill(folders: list[str]) -> None:
+    """Have the kernel kill all that is in a cgroup at once, where it does that (Linux 5.14)."""
+    for folder in folders:
+        _write(f"{folder}/cgroup.kill", 1)
 
 
 def remove(folders: list[str]) -> None:
@@ -67,12 +80,25 @@ def remove_all(owner: str) -> None:
     """Remove every cgroup of an owner's, by how the marks of its servers begin."""
     prefix = name_of(owner)
     for wanted in ("memory", "pids"):
-        for _, parent in _parents(wanted):
+        for _, parent, _ in _parents(wanted):
             try:
                 names = os.listdir(parent)
             except OSError:
                 continue
             remove([f"{parent}/{name}" for name in names if name.startswith(prefix)])
+
+
+def _enable(parent: str, controller: str) -> None:
+    """Have a controller count for what is below our cgroup; refused unless that is the root."""
+    have, counts = (
+        _words(f"{parent}/cgroup.{name}") for name in ("controllers", "subtree_control")
+    )
+    if controller in have and controller not in counts:
+        _write(f"{parent}/cgroup.subtree_control", f"+{controller}")
+
+
+def _words(path: str) -> list[str]:
+    return " ".join(_lines(path)).split()
 
 
 def _limited(folder: str, file: str, value: int) -> bool:
@@ -86,8 +112,12 @@ def _limited(folder: str, file: str, value: int) -> bool:
     return False
 
 
-def _parents(controller: str) -> Iterator[tuple[int, str]]:
-    """Return where a cgroup may be made: by version of the interface, and the folder."""
+def _parents(controller: str) -> Iterator[tuple[int, str, bool]]:
+    """Return where a cgroup may be made: the version of the interface, the folder, if it is ours.
+
+    In the second version one that has processes in it, as ours has, counts for none below it:
+    then there may be one beside it.
+    """
     own = dict(_own())
     for version, point, names in _mounts():
         if version == 1 and controller not in names:
@@ -96,9 +126,9 @@ def _parents(controller: str) -> Iterator[tuple[int, str]]:
         if path is None:
             continue
         here = (point + path).rstrip("/")
-        yield version, here
+        yield version, here, True
         if version == 2 and path != "/":
-            yield version, os.path.dirname(here)
+            yield version, os.path.dirname(here), False
 
 
 def _own() -> Iterator[tuple[str, str]]:
@@ -125,7 +155,7 @@ def _lines(path: str) -> list[str]:
         return []
 
 
-def _write(path: str, value: int) -> bool:
+def _write(path: str, value: int | str) -> bool:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     except OSError:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .root import Plan
 
 _STANDARD, _TELL, _WAIT = 3, 3, 4  # standard files below the first; then the pipes of the warden
+#: What the warden says when the child may go on.
+COUNTED, UNCOUNTED = b"c", b"u"
 _CATCHABLE = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 #: What of /proc tells of the machine and not of other processes.
 _COMMON_PROC = (
@@ -81,8 +83,7 @@ def _take(files: Sequence[int]) -> None:
 def _become(order: dict[str, Any], progress: _Progress) -> None:
     plan: Plan = order["confine"]
     os.setsid()
-    if os.read(_WAIT, 1) != b".":
-        raise OSError(errno.ECANCELED, "the warden gave the start up")
+    plan["counted"] = _admitted(os.read(_WAIT, 1))
     os.close(_WAIT)
     kernel.die_with_parent(signal.SIGKILL)
     if plan["level"] == "namespaces":
@@ -106,6 +107,13 @@ def _become(order: dict[str, Any], progress: _Progress) -> None:
         shim.fork_off(plan["egress"])
     progress.stage = "exec"
     os.execve(program, argv, order["env"])  # noqa: S606 -- the record's command, no shell
+
+
+def _admitted(word: bytes) -> bool:
+    """Say whether the warden has put this process into a cgroup that counts its memory."""
+    if word not in (COUNTED, UNCOUNTED):
+        raise OSError(errno.ECANCELED, "the warden gave the start up")
+    return word == COUNTED
 
 
 def _check_program(program: str) -> None:
@@ -238,6 +246,8 @@ def _filter(plan: Plan) -> bytes:
         network=plan["network"],
         local_sockets=local,
         own_network=own and plan["network"] != "full",
+        counted=plan["counted"],
+        alone_as=None if own else os.getpid(),
     )
 
 

@@ -39,20 +39,42 @@ _DENIED = {
     "delete_module": (176, 106), "reboot": (169, 142), "swapon": (167, 224),
     "swapoff": (168, 225), "acct": (163, 89), "settimeofday": (164, 170),
     "clock_settime": (227, 112), "quotactl": (179, 60), "syslog": (103, 116),
+    "fanotify_init": (300, 262),
 }  # fmt: skip
 #: What programs do without when it is not there.
 _ABSENT = {
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     "clone3": (435, 435),
 }  # fmt: skip
-_CLONE, _IOCTL, _SOCKET = (56, 220), (16, 29), (41, 198)
+#: Memory that no limit of a process counts.
+_UNCOUNTED = {"memfd_create": (319, 279), "memfd_secret": (447, 447)}
+#: Limits and priorities, of any process of the same user: which argument says whose.
+_OF_OTHERS = {
+    "prlimit64": ((302, 261), 0), "sched_setaffinity": ((203, 122), 0),
+    "sched_setscheduler": ((144, 119), 0), "sched_setparam": ((142, 118), 0),
+    "sched_setattr": ((314, 274), 0), "setpriority": ((141, 140), 1), "ioprio_set": ((251, 30), 1),
+}  # fmt: skip
+#: Of the last two the first argument says what is meant: a process, which has these numbers.
+_OF_A_PROCESS = (((141, 140), 0), ((251, 30), 1))
+_CLONE, _IOCTL, _SOCKET, _SHMGET = (56, 220), (16, 29), (41, 198), (29, 194)
+_LARGEST_SHARED = 65_536  # bytes; the kernel has at most 4,096 of these
 
 
-def program(machine: str, *, network: str, local_sockets: bool, own_network: bool) -> bytes:
+def program(
+    machine: str,
+    *,
+    network: str,
+    local_sockets: bool,
+    own_network: bool,
+    counted: bool,
+    alone_as: int | None,
+) -> bytes:
     """Return the filter for a machine.
 
     ``local_sockets``: whether sockets of AF_UNIX are allowed; pairs always are. ``own_network``:
     the server has a network namespace of its own, so asking the kernel about it tells nothing.
+    ``counted``: a cgroup counts all of its memory. ``alone_as``: its process, where it shares the
+    numbers of processes with others, whose limits and priorities it is not to change.
     """
     column = list(_ARCHITECTURES).index(machine)
     words = [*_check_architecture(machine)]
@@ -63,6 +85,16 @@ def program(machine: str, *, network: str, local_sockets: bool, own_network: boo
     words += _on(_CLONE[column], _argument(0), [(_IF_ANY_BIT, _NEW_NAMESPACES)])
     words += _on(_IOCTL[column], _argument(1), [(_IF_EQUAL, _TIOCSTI), (_IF_EQUAL, _TIOCLINUX)])
     words += _sockets(_SOCKET[column], network, local=local_sockets, own_network=own_network)
+    if not counted:
+        for numbers in _UNCOUNTED.values():
+            words += _deny(numbers[column], errno.ENOSYS)
+        words += _on(_SHMGET[column], _argument(1), [(_IF_AT_LEAST, _LARGEST_SHARED + 1)])
+        words += _on(_SHMGET[column], _argument(1, high=True), [(_IF_AT_LEAST, 1)])
+    if alone_as is not None:
+        for numbers, meant in _OF_A_PROCESS:
+            words += _only(numbers[column], _argument(0), [meant])
+        for numbers, at in _OF_OTHERS.values():
+            words += _only(numbers[column], _argument(at), [0, alone_as])
     words.append(_word(_RETURN, _ALLOW))
     return b"".join(words)
 
@@ -99,16 +131,21 @@ def _sockets(number: int, network: str, *, local: bool, own_network: bool) -> li
         allowed.append(16)  # AF_NETLINK, which lists the interfaces: only the loopback there
     if network == "egress":
         allowed += [int(socket.AF_INET), int(socket.AF_INET6)]
-    body = [_argument(0)]
-    for at, family in enumerate(allowed):
-        body.append(_word(_IF_EQUAL, family, len(allowed) - at, 0))
+    return _only(number, _argument(0), allowed)
+
+
+def _only(number: int, load: bytes, allowed: Sequence[int]) -> list[bytes]:
+    """Deny one call unless an argument is one of these."""
+    body = [load]
+    for at, value in enumerate(allowed):
+        body.append(_word(_IF_EQUAL, value, len(allowed) - at, 0))
     body += [_fail(errno.EPERM), _word(_LOAD, _NUMBER_AT)]
     return [_word(_IF_EQUAL, number, 0, len(body)), *body]
 
 
-def _argument(at: int) -> bytes:
-    """Load the low half of an argument: these machines are little-endian."""
-    return _word(_LOAD, _ARGUMENTS_AT + 8 * at)
+def _argument(at: int, *, high: bool = False) -> bytes:
+    """Load half of an argument: these machines are little-endian."""
+    return _word(_LOAD, _ARGUMENTS_AT + 8 * at + 4 * high)
 
 
 def _fail(number: int) -> bytes:

@@ -55,7 +55,7 @@ def start(order: dict[str, Any], files: Sequence[int]) -> tuple[int, list[str]]:
             cgroups.remove(folders)
             folders = []
         _name_users(plan, pid)
-        os.write(go, b".")
+        os.write(go, child.COUNTED if folders else child.UNCOUNTED)
         _hear(report)
     except OSError:
         if pid:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import unquote
+
+from bascule.outbound.rules import NodeRules
 
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE")
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 OUTWARD = (*_CERTIFICATES, *_PROXIES, *(name.lower() for name in (*_CERTIFICATES, *_PROXIES)))
+
+
+def withheld(environ: Mapping[str, str], rules: NodeRules) -> list[str]:
+    """Return those that are set, and that the rules keep from servers."""
+    return [name for name in OUTWARD if name in environ and not rules.allows_variable(name)]
 
 
 def through(proxy: str) -> dict[str, str]:
