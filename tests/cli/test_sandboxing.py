@@ -174,6 +174,23 @@ def test_whoever_is_there_is_asked_to_grant_what_was_missed_and_it_is_tried_agai
 def test_a_server_that_does_not_start_at_all_is_written_as_it_is(up: Served):
     added = up("servers", "add", "broken", "--", "/bin/false")
     assert (added.code, "sandbox" in added.err) == (0, False)
+    assert "broken does not list its tools: " in added.err
+
+
+@pytest.mark.requirement("record:sandbox:trial", "process:fetch-runs-nothing")
+def test_a_server_that_cannot_be_fetched_is_told_of_and_not_tried_without_its_sandbox(
+    up: Served, tmp_path: Path
+):
+    for name in ("uv", "uvx"):
+        (tmp_path / name).write_text("#!/bin/sh\necho no $0 >&2\nexit 1\n", "utf-8")
+        (tmp_path / name).chmod(0o755)
+    added = up("servers", "add", "typo", "--", str(tmp_path / "uvx"), "no-such-server")
+    assert added.code == 0
+    assert (
+        f"typo does not list its tools: uvx could not fetch the server: no {tmp_path}/uv"
+        in added.err
+    )
+    assert f"{tmp_path}/uvx" not in added.err
 
 
 @pytest.mark.requirement("record:sandbox:new")

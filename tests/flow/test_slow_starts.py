@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import ServerUnavailable
+from bascule.model.sandbox import Sandbox
 from bascule.model.server import ServerRecord
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.session import Session
 from bascule.node.settings import NodeSettings
+from bascule.node.trial_steps import TrialSteps
 from bascule.server import Server
 from bascule.testing.server import ScriptedServer
 from tests.flow.launchers import Launcher
@@ -216,6 +220,26 @@ async def test_what_a_start_says_is_shown_without_the_secrets_in_it(
         assert len(shown) == 3
         assert all(text and "Downloading numpy" in text for text in shown)
         assert not any("hidden-0123456789" in str(text) for text in shown)
+
+
+@pytest.mark.requirement("pool:starting-shown")
+async def test_a_fetch_of_its_own_is_a_step_that_says_how_far_it_is(tmp_path: Path):
+    for name in ("uv", "uvx"):
+        script = "#!/bin/sh\necho Downloading numpy >&2\nexec sleep 600\n"
+        (tmp_path / name).write_text(script, "utf-8")
+        (tmp_path / name).chmod(0o755)
+    confined = Sandbox(level="best", required=True)
+    server = replace(Server.stdio("time", str(tmp_path / "uvx"), "time"), sandbox=confined)
+    async with Bridge.open([server], homes=tmp_path / "homes") as bridge:
+        steps = TrialSteps(SYSTEM_CLOCK)
+        trial = asyncio.create_task(bridge.inspect("time", steps=steps))
+        await until(lambda: "Downloading numpy" in (bridge.statuses()[0].starting or ""))
+        assert bridge.statuses()[0].starting == "fetching; it said: Downloading numpy"
+        assert [step.step for step in steps.taken] == ["resolve"]
+        steps.failed("here")
+        assert steps.taken[-1].step == "fetch"
+        trial.cancel()
+        await asyncio.wait({trial}, timeout=10)
 
 
 @pytest.mark.requirement("process:environment:outward")

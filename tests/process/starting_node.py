@@ -27,9 +27,11 @@ from tests.waits import until
 
 
 def cgroups(word: str) -> list[str]:
-    """Return the cgroups that carry a word in their names."""
-    found = Path("/sys/fs/cgroup").glob(f"*/**/bascule-{word}*")
-    return [str(path) for path in found if path.is_dir()]
+    """Return the cgroups that carry a word in their names; those of others come and go."""
+    folders = (
+        Path(folder, name) for folder, names, _ in os.walk("/sys/fs/cgroup") for name in names
+    )
+    return [str(path) for path in folders if path.name.startswith(f"bascule-{word}")]
 
 
 def launch(level: str, folder: Path, script: str) -> Launch:

@@ -21,7 +21,8 @@ from bascule.client.http import ApiError
 from bascule.client.registry import RegistryClient
 from bascule.control.registry.imports import read_client_config
 from bascule.errors import BasculeError, InvalidRecord
-from bascule.model.json import JsonObject, JsonValue, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
+from bascule.model.launcher import launcher_place
 from bascule.model.sandbox import NETWORKS, OWN_CWD
 from bascule.model.server import SHARINGS
 from bascule.wire.api.trials import Trial
@@ -143,17 +144,19 @@ async def _tried(
 ) -> dict[str, JsonValue]:
     name = shown(str(record.get("server_id")))
     try:
-        async with StatusLine().waiting(f"trying {name} inside its sandbox"):
-            inside = await registry.test_draft(record)
-            if inside.ok:
-                return {**record}
-            outside = await registry.test_draft({**record, "sandbox": _LIMITS})
+        async with StatusLine().waiting(f"trying {name} inside its sandbox{_fetching(record)}"):
+            outside = inside = await registry.test_draft(record)
+            if not inside.ok and not _unfetched(inside):
+                outside = await registry.test_draft({**record, "sandbox": _LIMITS})
     except BasculeError as error:
         if isinstance(error, ApiError) and error.code in _TOLD_AGAIN:
             return {**record}
         _say(f"{name} was not tried inside its sandbox: {shown(str(error))}")
         return {**record}
+    if inside.ok:
+        return {**record}
     if not outside.ok:  # the sandbox is not at fault: it is written as it is, and may yet be mended
+        _say(f"{name} does not list its tools: {shown(str(outside.error))}")
         return {**record}
     return await _decided(registry, record, inside, outside, arguments)
 
@@ -181,6 +184,21 @@ async def _decided(
     looser = typed(f"servers set {name} sandbox=limits", arguments)
     _say(f"to let it have what it misses: a wider sandbox, or none of it: {looser}")
     return {**record}
+
+
+def _fetching(record: JsonObject) -> str:
+    """Say why a trial may take a while, where it may."""
+    stdio = record.get("stdio")
+    if not is_object(stdio):
+        return ""
+    args = stdio.get("args")
+    words = [stdio.get("command"), *(args if is_array(args) else ())]
+    return "" if launcher_place([str(word) for word in words]) is None else ", once it is fetched"
+
+
+def _unfetched(trial: Trial) -> bool:
+    """Say whether a server was not even fetched: nothing of it ran, nor should it outside."""
+    return bool(trial.steps) and trial.steps[-1].step == "fetch"
 
 
 def _told(name: str, inside: Trial) -> list[str]:

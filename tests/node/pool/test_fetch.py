@@ -19,7 +19,7 @@ import pytest
 from bascule.errors import ServerUnavailable
 from bascule.model.fetch_line import fetch_line
 from bascule.model.launcher import from_cache
-from bascule.node.pool.fetch import fetch
+from bascule.node.pool.fetch import Fetch
 from bascule.node.pool.pins import Package
 from bascule.node.pool.process.spawn import Launch, Spawner
 from bascule.node.pool.process.warden import default_spawner
@@ -106,7 +106,7 @@ def base() -> dict[str, str]:
 async def fetched(spawner: Spawner, launch: Launch) -> tuple[Package, ...]:
     line = fetch_line(launch.argv)
     assert line is not None
-    return await fetch(spawner, line, launch, base(), SECONDS)
+    return await Fetch(spawner, line, launch, base()).run(SECONDS)
 
 
 def started(launch: Launch) -> None:
@@ -172,7 +172,7 @@ async def test_a_fetch_that_takes_too_long_is_ended_and_named(spawner: Spawner, 
     line = fetch_line(launch.argv)
     assert line is not None
     with pytest.raises(ServerUnavailable, match="start_timeout_ms"):
-        await fetch(spawner, line, launch, base(), 0.2)
+        await Fetch(spawner, line, launch, base()).run(0.2)
 
 
 @pytest.mark.requirement("process:fetch-runs-nothing")

@@ -16,7 +16,7 @@ from bascule.errors import LaunchDenied
 from bascule.model.fetch_line import fetch_line
 from bascule.model.launcher import from_cache
 from bascule.node.homes import Homes
-from bascule.node.pool.fetch import fetch, held_argv
+from bascule.node.pool.fetch import Fetch, held_argv
 from bascule.node.pool.pins import Package, PinFile
 from bascule.node.pool.process.spawn import Launch, Spawner
 from bascule.node.pool.process.warden import default_spawner
@@ -90,7 +90,7 @@ class Machine:
         line = fetch_line(server.argv)
         assert line is not None
         base = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
-        found = await fetch(self.spawner, line, server, base, SECONDS, self.pins)
+        found = await Fetch(self.spawner, line, server, base, self.pins).run(SECONDS)
         return server, found
 
 

@@ -30,6 +30,7 @@ from bascule.node.pool.transport.channel import (
     Events,
     ignore_pause,
     ignore_step,
+    ignore_words,
     nobody_renews,
 )
 from bascule.node.pool.transport.taps import Logs, LogTap, Tap
@@ -68,6 +69,7 @@ class ClientEvents(msgspec.Struct, frozen=True):
     on_pause: Callable[[float], None] = ignore_pause
     on_outdated: Callable[[], None] = nobody_renews
     on_step: Callable[[Step], None] = ignore_step
+    on_said: Callable[[str], None] = ignore_words
     secrets_read: set[str] = msgspec.field(default_factory=set[str])
 
 
@@ -359,6 +361,7 @@ class _Opening:
             on_request=self._inputs.answer if self._inputs.capabilities else None,
             on_outdated=self._events.on_outdated,
             on_step=self._events.on_step,
+            on_said=self._events.on_said,
             secrets_read=self._events.secrets_read,
             logs=self._logs,
         )

@@ -12,7 +12,7 @@ import dataclasses
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -30,6 +30,7 @@ from bascule.node.pool.lock_files import (
 from bascule.node.pool.pins import Package, PinFile, Pins
 from bascule.node.pool.process.plan import Confinement
 from bascule.node.pool.process.spawn import Launch, ServerProcess, Spawner
+from bascule.node.pool.transport.channel import ignore_words
 from bascule.node.trees import remove_tree
 
 logger = logging.getLogger(__name__)
@@ -50,35 +51,15 @@ _TO_NPM = {
 _UV_MISMATCH = re.compile(r"Hash mismatch for `([^`=]+)==([^`]+)`(.*?)Computed:(.*)", re.DOTALL)
 _NPM_MISMATCH = re.compile(r"wanted (sha\S+) but got (sha\S+?)\.? ")
 _NOT_HERE = re.compile(r"(\S+==\S+) needs to be downloaded")
+_BUILD = re.compile(r"\b(build|built|building|sdist|source dist)", re.IGNORECASE)
+#: What npm begins each line with, and where it left its log; which Python uv has found.
+_ALWAYS = re.compile(
+    r"npm (?:error|warn) (?:\d+ ?|A complete log .*)?|npm notice.*|Using CPython .*"
+)
 _SHA = re.compile(r"sha\d+:[0-9a-f]+")
 #: Done by a process that is confined as the fetch is: a server's folders may hold any links.
 _PUT = 'mkdir -p "$2" && cp -f "$1"/* "$2"'
 _REMOVE = 'rm -rf "$1"'
-
-
-async def fetch(
-    spawner: Spawner,
-    line: FetchLine,
-    server: Launch,
-    base: Mapping[str, str],
-    seconds: float,
-    pins: PinFile | None = None,
-) -> tuple[Package, ...]:
-    """Fetch what a server is made of; raise ServerUnavailable with what the launcher said.
-
-    ``server`` is what will be started, ``base`` the environment that every server of the node has.
-    The fetch is confined as the server is, but for the network, and is granted none of its files.
-    Raises LaunchDenied for a package that is not what ``pins`` hold it to.
-    """
-    step = _Fetch(spawner, line, server, base, pins)
-    try:
-        async with asyncio.timeout(seconds):
-            found = await (step.wheels() if line.kind == "uvx" else step.modules())
-    except TimeoutError:
-        words = f"{line.kind} did not fetch the server within {seconds:.0f} s (start_timeout_ms)"
-        raise ServerUnavailable(words) from None
-    logger.info("fetched with %s: %s", line.kind, ", ".join(f"{p.name} {p.version}" for p in found))
-    return found
 
 
 def held_argv(server: Launch, pins: PinFile | None) -> tuple[str, ...]:
@@ -101,8 +82,12 @@ class _Failed(ServerUnavailable):
         self.complaint = complaint
 
 
-class _Fetch:
-    """One fetch, in steps that are processes."""
+class Fetch:
+    """One fetch, in steps that are processes.
+
+    ``server`` is what will be started, ``base`` the environment that every server of the node has.
+    The fetch is confined as the server is, but for the network, and is granted none of its files.
+    """
 
     def __init__(
         self,
@@ -110,8 +95,10 @@ class _Fetch:
         line: FetchLine,
         server: Launch,
         base: Mapping[str, str],
-        pins: PinFile | None,
+        pins: PinFile | None = None,
+        on_said: Callable[[str], None] = ignore_words,
     ) -> None:
+        self._on_said = on_said
         self._spawner = spawner
         self._line = line
         self._base = base
@@ -123,7 +110,23 @@ class _Fetch:
         #: A cache that is not there yet was written to by no server.
         self._clean = not os.path.lexists(self._cache)
 
-    async def wheels(self) -> tuple[Package, ...]:
+    async def run(self, seconds: float) -> tuple[Package, ...]:
+        """Fetch what a server is made of; raise ServerUnavailable with what the launcher said.
+
+        Raises LaunchDenied for a package that is not what the pins hold it to.
+        """
+        kind = self._line.kind
+        try:
+            async with asyncio.timeout(seconds):
+                found = await (self._wheels() if kind == "uvx" else self._modules())
+        except TimeoutError:
+            words = f"{kind} did not fetch the server within {seconds:.0f} s (start_timeout_ms)"
+            raise ServerUnavailable(words) from None
+        listed = ", ".join(f"{one.name} {one.version}".strip() for one in found)
+        logger.info("fetched with %s: %s", kind, listed)
+        return found
+
+    async def _wheels(self) -> tuple[Package, ...]:
         """Fetch with uv: find out what there is, unpack what has the right hashes."""
         asked, held = self._folder / "asked.txt", self._folder / "held.txt"
         _write(asked, "".join(f"{package}\n" for package in self._line.packages))
@@ -143,7 +146,7 @@ class _Fetch:
         await asyncio.to_thread(remove_tree, Path(target))
         return packages
 
-    async def modules(self) -> tuple[Package, ...]:
+    async def _modules(self) -> tuple[Package, ...]:
         """Fetch with npx: npm holds what it unpacks to notes of its own, which are put back."""
         pins = await asyncio.to_thread(self._held)
         if pins is None and not self._clean and self._pins is not None:
@@ -252,7 +255,7 @@ class _Fetch:
         confinement = _confinement(self._server)
         process = await self._spawner.spawn(Launch(argv, env, str(self._folder), confinement))
         try:
-            complaint, code = await _finished(process)
+            complaint, code = await _finished(process, self._on_said)
         finally:
             await process.end()
         if code != 0:
@@ -285,17 +288,17 @@ def _write(path: Path, text: str) -> None:
         file.write(text)
 
 
-async def _finished(process: ServerProcess) -> tuple[str, int]:
+async def _finished(process: ServerProcess, on_said: Callable[[str], None]) -> tuple[str, int]:
     """Return what a process complained of, and its exit code."""
     os.close(process.stdin_fd)
     _, complaint, code = await asyncio.gather(
-        _tail(process.stdout_fd), _tail(process.stderr_fd), process.wait()
+        _tail(process.stdout_fd), _tail(process.stderr_fd, on_said), process.wait()
     )
     return complaint, code
 
 
-async def _tail(descriptor: int) -> str:
-    """Read to the end; return the last of it."""
+async def _tail(descriptor: int, on_said: Callable[[str], None] = ignore_words) -> str:
+    """Read to the end, and tell of it; return the last of it."""
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", 0)
@@ -304,19 +307,20 @@ async def _tail(descriptor: int) -> str:
     try:
         while part := await reader.read(_SAID_BYTES):
             kept = (kept + part)[-_SAID_BYTES:]
+            on_said(kept.decode("utf-8", "replace"))
     finally:
         transport.close()
     return kept.decode("utf-8", "replace")
 
 
 def _failure(line: FetchLine, complaint: str) -> str:
-    words = f"{line.kind} could not fetch the server without running its code: {_end(complaint)}"
-    if line.build:
-        return f"{line.kind} could not fetch the server: {_end(complaint)}"
-    if "build" not in complaint.lower() and "sdist" not in complaint.lower():
+    words = f"{line.kind} could not fetch the server: {_end(complaint)}"
+    if line.build or not _BUILD.search(complaint):
         return words
     return f"{words}; if its packages may be built, say build = true in [sandbox]"
 
 
 def _end(complaint: str) -> str:
-    return complaint.strip()[-_SHOWN:]
+    """Return the last of what a launcher said, without what is the same in every failure."""
+    lines = (_ALWAYS.sub("", line).rstrip() for line in complaint.splitlines())
+    return "\n".join(line for line in lines if line.strip()).strip()[-_SHOWN:]

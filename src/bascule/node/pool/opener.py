@@ -21,7 +21,7 @@ from bascule.model.sandbox import BEST_FIRST, CLOSES_NETWORK, InForce, at_least
 from bascule.model.secret_use import server_use
 from bascule.model.server import ServerRecord
 from bascule.node.homes import Home, Homes, KeptHome
-from bascule.node.pool.fetch import fetch, held_argv
+from bascule.node.pool.fetch import Fetch, held_argv
 from bascule.node.pool.launch import (
     PrivateHomes,
     Resolved,
@@ -197,8 +197,8 @@ class Opener:
             kept = resolved.kept
             self._remember(resolved.known_values, resolved.reference_values)
             noted, cached = _believed(resolved.launch, kept)
+            launch = await self._ready(record, resolved, reading, events, cached=cached)
             events.on_step("start")
-            launch = await self._ready(record, resolved, reading, cached=cached)
             proxy = await self._way_out(record, launch)
             process = await self._spawner.spawn(launch)
             events.on_step("handshake")
@@ -217,7 +217,13 @@ class Opener:
         return _ProcessChannel(_Counted(process, clear_away), events, noted, cached=cached)
 
     async def _ready(
-        self, record: ServerRecord, resolved: Resolved, reading: Reading, *, cached: bool
+        self,
+        record: ServerRecord,
+        resolved: Resolved,
+        reading: Reading,
+        events: Events,
+        *,
+        cached: bool,
     ) -> Launch:
         """Return how to start a server, once what it is made of is there.
 
@@ -228,10 +234,11 @@ class Opener:
         line = _fetch_line(record, launch)
         pins = None if line is None else await asyncio.to_thread(self._pins, record, line)
         if line is not None and not cached:
+            events.on_step("fetch")
             base = base_environment(reading, resolved.folder)
-            seconds = start_timeout(record)
+            fetching = Fetch(self._spawner, line, launch, base, pins, events.on_said)
             try:
-                await fetch(self._spawner, line, launch, base, seconds, pins)
+                await fetching.run(start_timeout(record))
             except LaunchDenied:
                 raise
             except ServerUnavailable:

@@ -127,6 +127,8 @@ class Starter:
         if step == "handshake" and self._step not in ("start", "connect"):
             return
         self._step = step
+        if self._start is not None:
+            self._start.take(step)
         for steps in self._followers:
             steps.begin(step)
 
@@ -148,7 +150,7 @@ class Starter:
                     lambda channel_events: self._opened(start, channel_events),
                     deadline=deadline,
                     era_hint=era_hint,
-                    events=replace(events, on_step=self._begin),
+                    events=replace(events, on_step=self._begin, on_said=start.hear),
                     inputs=inputs,
                 )
 
@@ -224,10 +226,24 @@ class _Start:
         self._worked = 0.0
         self._measured_at = 0.0
         self._said: str = ""
+        #: The step that fetches, where that is one of its own, and what was said in it.
+        self._apart = ""
+        self._heard = ""
 
     def begin(self) -> None:
         """Count from now on."""
         self._began = self._worked_at = self._clock.monotonic()
+
+    def take(self, step: Step) -> None:
+        """Begin a step."""
+        if step == "fetch":
+            self._apart = "fetching"
+        elif self._apart:
+            self._apart, self._heard = "starting", ""
+
+    def hear(self, words: str) -> None:
+        """Keep what was said before there was a server."""
+        self._heard = words
 
     @property
     def outlasted(self) -> bool:
@@ -261,7 +277,7 @@ class _Start:
                 self.turn.give_back()
 
     def _look(self) -> None:
-        said = "" if self.channel is None else self.channel.diagnosis()
+        said = self._heard if self.channel is None else self.channel.diagnosis()
         if said != self._said or self._works():
             self._said, self._worked_at = said, self._clock.monotonic()
 
@@ -297,12 +313,12 @@ class _Start:
         """Return where it stands, for people."""
         if self._began is None:
             return "waiting for its turn to start"
-        doing = "fetching or starting" if self._fetches else "starting"
+        doing = self._apart or ("fetching or starting" if self._fetches else "starting")
         said = self.last_line()
         return f"{doing}; it said: {said}" if said else doing
 
     def last_line(self) -> str:
         """Return the last line that the server said outside the protocol."""
-        said = "" if self.channel is None else self.channel.diagnosis()
+        said = self._heard if self.channel is None else self.channel.diagnosis()
         lines = [line.strip() for line in said.splitlines() if line.strip()]
         return beginning(lines[-1], _LONGEST_WORD) if lines else ""

@@ -6,9 +6,9 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-#: Read what the record refers to, under the node's rules; start the program, or connect to the
-#: address; agree on the protocol; list the tools.
-Step: TypeAlias = Literal["resolve", "start", "connect", "handshake", "list"]
+#: Read what the record refers to, under the node's rules; fetch what a confined launcher starts;
+#: start the program, or connect to the address; agree on the protocol; list the tools.
+Step: TypeAlias = Literal["resolve", "fetch", "start", "connect", "handshake", "list"]
 
 
 class TrialStep(Struct, frozen=True, kw_only=True):

@@ -50,8 +50,14 @@ export class Fitting {
     if (this.waits) return "waiting";
     if (this.inside.error !== undefined || this.outside.error !== undefined) return "failed";
     if (this.inside.result?.ok) return "fits";
+    if (this.unfetched) return "broken";
     if (this.outside.result) return this.outside.result.ok ? "misses" : "broken";
     return "untried";
+  }
+
+  /** Whether its packages did not come: nothing of it ran, nor should it outside of its sandbox. */
+  get unfetched(): boolean {
+    return this.inside.result?.ok === false && this.inside.result.steps.at(-1)?.step === "fetch";
   }
 
   get busy(): boolean {
@@ -76,7 +82,7 @@ export class Fitting {
     this.waits = false;
     this.outside.forget();
     const inside = await this.inside.run(TRIAL, { text, server_id: this.id, sandbox: this.sandbox });
-    if (inside && !inside.ok) await this.outside.run(TRIAL, { text, server_id: this.id, sandbox: LIMITS });
+    if (inside && !inside.ok && !this.unfetched) await this.outside.run(TRIAL, { text, server_id: this.id, sandbox: LIMITS });
   }
 
   cancel(): void {

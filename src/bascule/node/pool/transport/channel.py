@@ -50,13 +50,18 @@ def ignore_step(_step: Step) -> None:
     """Nobody follows."""
 
 
+def ignore_words(_words: str) -> None:
+    """Nobody reads."""
+
+
 class Events(msgspec.Struct, frozen=True):
     """What a channel reports unasked.
 
     ``on_closed`` is called once, when the connection is lost and not when it was closed by us.
     ``on_pause`` tells for how many seconds reading paused because the server floods.
     ``on_outdated`` is called once, when the server refused a secret that is another by now.
-    ``on_step`` is called when a step of the opening begins.
+    ``on_step`` is called when a step of the opening begins, ``on_said`` with what is said in one
+    before there is a server to say anything.
     ``secrets_read`` gets the names of the secrets that were asked for to open the channel.
     ``on_request`` answers what the server asks, or raises RemoteError to refuse; without it every
     request of the server but ``ping`` is refused. ``logs`` has those who hear what is logged.
@@ -68,6 +73,7 @@ class Events(msgspec.Struct, frozen=True):
     on_request: Callable[[str, JsonValue], Awaitable[JsonValue]] | None = None
     on_outdated: Callable[[], None] = nobody_renews
     on_step: Callable[[Step], None] = ignore_step
+    on_said: Callable[[str], None] = ignore_words
     secrets_read: set[str] = msgspec.field(default_factory=set[str])
     logs: Logs = msgspec.field(default_factory=Logs)
 
