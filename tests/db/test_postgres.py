@@ -422,7 +422,7 @@ async def test_a_listener_beside_a_pooler_goes_to_the_server_itself(dsn: str):
 
 async def test_whoever_asks_for_longer_has_longer_for_each_statement(dsn: str):
     """As a verification of all of the ledger does."""
-    slow = "SELECT pg_sleep(1)"
+    slow = f"SELECT pg_sleep({2 * SHORT})"
     async with opened(dsn, seconds=SHORT) as postgres:
         await postgres.read(lambda connection: connection.execute(slow), seconds=SOON_SECONDS)
         await postgres.write(lambda connection: connection.execute(slow), seconds=SOON_SECONDS)
