@@ -11,8 +11,9 @@ import pytest
 
 from bascule.app.node_work import MOST, MOST_AT_ONCE, NodeWorker
 from bascule.client.followed import WorkOrder
-from bascule.client.http import Unreachable
+from bascule.client.http import ApiError, Unreachable
 from bascule.clock import SYSTEM_CLOCK
+from bascule.errors import BasculeError
 from bascule.model.server import ServerRecord
 from bascule.node.assembly import Bridge
 from bascule.testing import ScriptedServer
@@ -28,14 +29,15 @@ class Plane:
     def __init__(self) -> None:
         self.heard = Heard[pb.FinishRequest]()
         self.wanted = True
-        #: So many calls fail before one is heard.
+        #: So many calls fail before one is heard, and how.
         self.deaf = 0
+        self.failure: BasculeError = Unreachable("away")
 
     async def ask(self, method: str, request: bytes) -> bytes:
         assert method == "Finish"
         if self.deaf:
             self.deaf -= 1
-            raise Unreachable("away")
+            raise self.failure
         self.heard.hear(pb.FinishRequest.FromString(request))
         return pb.FinishResponse(wanted=self.wanted).SerializeToString()
 
@@ -105,7 +107,18 @@ async def test_what_a_node_does_not_know_how_to_do_it_says(site: Site):
     assert answer.failure == pb.Failure(code="no_node", message="this node does not know how")
 
 
-async def test_the_last_answer_is_given_again_when_it_got_lost(site: Site):
+@pytest.mark.requirement("registry:grpc:work-kept")
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Unreachable("away"),
+        ApiError(0, "shutting_down", "this replica ends"),
+        ApiError(0, "store_unavailable", "PostgreSQL is away"),
+    ],
+    ids=lambda one: one.code,
+)
+async def test_the_last_answer_is_given_again_when_it_got_lost(site: Site, failure: BasculeError):
+    site.plane.failure = failure
     site.plane.deaf = 6  # of four steps, and two last answers
     site.worker.order(trial())
     [last] = await site.plane.heard.reach(1)
@@ -113,7 +126,7 @@ async def test_the_last_answer_is_given_again_when_it_got_lost(site: Site):
     assert len(last.trial.steps) == 4
 
 
-@pytest.mark.parametrize("ending", ["unwanted", "cancelled", "parted", "over"])
+@pytest.mark.parametrize("ending", ["unwanted", "cancelled", "over"])
 async def test_work_that_nobody_waits_for_is_left(
     site: Site, mute: tuple[ServerRecord, str], ending: str
 ):
@@ -124,10 +137,20 @@ async def test_work_that_nobody_waits_for_is_left(
     await site.plane.heard.reach(1)
     if ending == "cancelled":
         site.worker.order(WorkOrder(id="a", job="cancel"))
-    elif ending == "parted":
-        site.worker.order(None)
     await until(lambda: not traces(mark))
     assert "trial" not in site.plane.kinds() or ending == "over"
+
+
+async def test_what_is_under_way_is_named_for_the_next_stream(
+    site: Site, mute: tuple[ServerRecord, str]
+):
+    drafted, _ = mute
+    assert site.worker.works() == []
+    site.worker.order(draft("a", drafted))
+    site.worker.order(draft("b", drafted))
+    assert site.worker.works() == ["a", "b"]
+    site.worker.order(WorkOrder(id="a", job="cancel"))
+    await until(lambda: site.worker.works() == ["b"])
 
 
 async def test_few_are_done_at_once_and_too_many_are_refused(

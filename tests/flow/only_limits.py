@@ -26,7 +26,14 @@ def forbid_isolation() -> None:
     kernel.gain_no_privileges()
     kernel.filter_calls(b"".join(struct.pack("HBBI", *word) for word in words))
     kernel.filter_calls(
-        seccomp.program(kernel.MACHINE, network="full", local_sockets=True, own_network=False)
+        seccomp.program(
+            kernel.MACHINE,
+            network="full",
+            local_sockets=True,
+            own_network=False,
+            counted=True,
+            alone_as=None,
+        )
     )
 
 

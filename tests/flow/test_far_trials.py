@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from bascule.wire.sse import SseReader
 from tests.flow.node_process import ADMIN, Plane, filled, node, notes
 from tests.flow.processes import traces
 from tests.flow.up_process import Json, Up, run
+from tests.outbound.real_servers import free_port
+from tests.postgres.proxy import proxy
 from tests.postgres.replicas import replicas
 from tests.waits import DEADLINE_SECONDS, until
 
@@ -193,3 +196,56 @@ async def test_whoever_asks_one_replica_is_answered_by_the_node_of_another(tmp_p
                 name, trial = read(await event())
             assert (name, trial["ok"]) == ("result", False)
             assert "node 'east' left while it was at it" in trial["error"]
+
+
+class Late(Mute):
+    """A server that says its first word when there is a file."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.gate = folder / "gate"
+        wait = f"while not pathlib.Path({str(self.gate)!r}).exists(): time.sleep(0.05)"
+        run_it = "runpy.run_module('bascule.demo.server', run_name='__main__')"
+        lines = ("import pathlib, runpy, time", wait, run_it, "")
+        self.file.write_text("\n".join(lines), encoding="utf-8")
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.requirement("registry:grpc:work-kept")
+@pytest.mark.parametrize("order", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "ended"])
+async def test_a_trial_goes_on_when_the_replica_that_handed_it_out_ends(
+    order: signal.Signals, tmp_path: Path
+):
+    program = Late(tmp_path)
+    port = str(free_port())  # of the replica that is not there yet when the node comes
+    async with replicas(tmp_path) as made, AsyncExitStack() as stack:
+        first = await made.start("a", command=("registry", "serve"))
+        there = Plane(first, (await first.next_lines(1))[0].rpartition(" ")[2])
+        registry = await stack.enter_async_context(proxy(there.grpc, f":{port}"))
+        await there.put("servers", "notes", notes())
+        wanted = {"role": "node", "name": "east"}
+        status, token = await first.ask("POST", TOKENS, token=first.admin, body=wanted)
+        assert status == 201, token
+        address = registry.removeprefix("http://")
+        begun = node(tmp_path / "node", address, token["token"], *program.allowed)
+        await stack.enter_async_context(begun)
+        words = ("--grpc-port", port)
+        asked = await made.start("b", *words, command=("registry", "serve"))
+
+        async def is_tried() -> bool:
+            """Say whether the second replica knows that it can ask the node."""
+            path = f"{ADMIN}/servers/notes/test"
+            return (await asked.ask("POST", path, token=first.admin))[0] == 200
+
+        await until(is_tried)
+        path = f"{ADMIN}/servers/test"
+        async with told(asked, first.admin, path, program.record) as event:
+            await started(event)
+            first.process.send_signal(order)
+            await first.process.wait()
+            program.gate.touch()
+            name, trial = read(await event())
+            while name == "step":  # those that were told in between may be missing
+                name, trial = read(await event())
+        assert (name, trial["ok"], trial["tool_count"]) == ("result", True, 6), trial
+        assert [one["step"] for one in trial["steps"]] == STEPS

@@ -33,6 +33,8 @@ IN_TMP = "leave a file in the machine's /tmp"
 OUTLIVES = "outlive the server"
 MEMORY_MB, PROCESSES, HOME_MB, FILL_MB = 256, 64, 32, 80
 GIVE_UP_SECONDS = 20
+#: The variable by which a folder is granted that only root may write: a server stays root for it.
+KEEP_ROOT = "ISOLATION_KEEP_ROOT"
 _CLONE_NEWNS, _MS_BIND, _MS_MOVE, _MS_REC, _MS_PRIVATE = 0x20000, 1 << 12, 1 << 13, 1 << 14, 1 << 18
 
 
@@ -165,13 +167,13 @@ async def _probed(level: str, setuid: str, observe: Observes, fill: str = "") ->
 
 
 def _confinement(level: str, around: Around, setuid: str) -> Any:
-    from msgspec import convert
+    import msgspec
 
     from bascule.model.sandbox import Level, Sandbox
     from bascule.node.pool.process.plan import Confinement
 
     sandbox = Sandbox(
-        level=convert(level, Level),
+        level=msgspec.convert(level, Level),
         required=level != "none",
         network="none" if level != "none" else "full",
         read=(str(around.folder / "granted"), setuid),
@@ -181,6 +183,8 @@ def _confinement(level: str, around: Around, setuid: str) -> Any:
         home_mb=HOME_MB,
         open_files=256,
     )
+    if os.geteuid() == 0 and os.environ.get(KEEP_ROOT):
+        sandbox = msgspec.structs.replace(sandbox, write=(str(around.folder / "outside"),))
     never = tuple(str(around.folder / _PATHS[each]) for each in ("key", "inner_token"))
     own = str(around.folder / "home"), str(around.folder / "tmp")
     return Confinement(sandbox, own, never, str(around.folder))

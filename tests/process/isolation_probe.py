@@ -264,6 +264,26 @@ def _(world: World) -> None:
         raise OSError("it has none")
 
 
+@attempt("leave a program that has its owner's rights")
+def _(_world: World) -> None:
+    made = Path(os.environ["HOME"], "program")
+    os.close(os.open(made, os.O_CREAT | os.O_WRONLY, 0o4755))
+
+
+@attempt("give a program its owner's rights")
+def _(_world: World) -> None:
+    made = Path(os.environ["HOME"], "program2")
+    made.touch()
+    made.chmod(0o4755)
+
+
+@attempt("give a program its owner's rights by another call")
+def _(_world: World) -> None:
+    how = (ctypes.c_uint64 * 3)(os.O_CREAT | os.O_WRONLY, 0o4755, 0)
+    path = ctypes.c_char_p(os.fsencode(Path(os.environ["HOME"], "program3")))
+    call(437, 437, -100, path, how, 24)
+
+
 @attempt("be root")
 def _(_world: World) -> None:
     os.setresuid(0, 0, 0)

@@ -46,12 +46,13 @@ def users() -> dict[str, str]:
     return {"root": "", "an ordinary user": str(ORDINARY)}
 
 
-async def run(level: str, uid: str, fills: Sequence[str] = ()) -> dict[str, Any]:
+async def run(level: str, uid: str, fills: Sequence[str] = (), **variables: str) -> dict[str, Any]:
     """Have one level probed by a node of its own; ``refused`` is why it could not be."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(_NODE), level, json.dumps(fills), uid),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **variables},
     )
     async with asyncio.timeout(_SECONDS):
         output, errors = await process.communicate()

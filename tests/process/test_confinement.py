@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import secrets
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any
@@ -25,8 +23,7 @@ from bascule.node.pool.process.plain import PlainSpawner
 from bascule.node.pool.process.plan import Confinement
 from bascule.node.pool.process.spawn import Launch, ServerProcess, Spawner
 from bascule.node.pool.process.warden import Warden
-from tests.flow.processes import traces, vanished
-from tests.scale import scaled
+from tests.flow.processes import traces
 from tests.waits import SOON_SECONDS, until
 
 PATH = {"PATH": os.environ["PATH"]}
@@ -111,14 +108,6 @@ def _all_of(descriptor: int) -> str:
 def release(server: ServerProcess) -> None:
     for descriptor in (server.stdin_fd, server.stdout_fd, server.stderr_fd):
         os.close(descriptor)
-
-
-def cgroups(word: str) -> list[Path]:
-    """Return the cgroups that carry a word in their names; those of others come and go."""
-    folders = (
-        Path(folder, name) for folder, names, _ in os.walk("/sys/fs/cgroup") for name in names
-    )
-    return [path for path in folders if path.name.startswith(f"bascule-{word}")]
 
 
 # What is granted
@@ -289,43 +278,6 @@ async def test_the_best_that_works_is_in_force(warden: Warden, place: Place):
     release(server)
 
 
-# Nothing is left
-
-
-def left_over(word: str, place: Place) -> dict[str, Any]:
-    """Return what a confined server may leave behind."""
-    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
-    return {
-        "processes": traces(word),
-        "mounts": len(mounts),
-        "folders": sorted(path.name for path in place.folder.iterdir()),
-        "files": psutil.Process().num_fds(),
-    }
-
-
-@pytest.mark.parametrize("level", ["best", "landlock", "bwrap"])
-@pytest.mark.requirement("process:sandbox:no-leftovers")
-async def test_many_starts_and_ends_leave_nothing(
-    warden: Warden, place: Place, level: Level, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(tempfile, "tempdir", str(place.folder))
-    await needs(warden, "landlock" if level == "best" else level)
-    word = secrets.token_hex(8)
-    launch = place.script(level, f": {word}; sleep 1000 & echo up; wait")
-    server = await warden.spawn(launch)  # the trials, the warden, the watch
-    await server.end()
-    release(server)
-    own = owner_prefix(warden)
-    before = left_over(word, place)
-    for _ in range(scaled(100)):
-        server = await warden.spawn(launch)
-        await until(lambda server=server: _all_of(server.stdout_fd) == "up\n")
-        await server.end()
-        release(server)
-    assert left_over(word, place) == before
-    assert cgroups(own) == []
-
-
 STRAY = """
 import os, signal, sys
 if os.fork() == 0:
@@ -357,49 +309,6 @@ async def test_what_sheds_its_mark_and_session_ends_with_its_server_while_others
     await neighbour.end()
     release(server)
     release(neighbour)
-
-
-def owner_prefix(warden: Warden) -> str:
-    return warden._owner.prefix
-
-
-NODE = """
-import asyncio, json, sys
-from bascule.model.sandbox import Sandbox
-from bascule.node.pool.process.plan import Confinement
-from bascule.node.pool.process.spawn import Launch
-from bascule.node.pool.process.warden import Warden
-
-async def main(level, home, folder, argv):
-    warden = Warden(isolate_pids=None)
-    confinement = Confinement(Sandbox(level=level, required=True, write=()), (home,), (), folder)
-    server = await warden.spawn(Launch(tuple(argv), {"HOME": home}, None, confinement))
-    print(json.dumps({"server": server.pid, "owner": warden._owner.prefix}), flush=True)
-    await asyncio.Event().wait()
-
-asyncio.run(main(*sys.argv[1:4], json.loads(sys.argv[4])))
-"""
-
-
-@pytest.mark.parametrize("level", BEST_FIRST)
-@pytest.mark.requirement("process:sandbox:no-leftovers")
-async def test_a_killed_node_leaves_nothing_at_any_level(
-    warden: Warden, place: Place, level: Level
-):
-    await needs(warden, level)
-    word = secrets.token_hex(8)
-    argv = ["/bin/sh", "-c", f": {word}; (setsid sleep 1000 &) ; sleep 1000; :", word]
-    words = [sys.executable, "-c", NODE, level, str(place.home), str(place.folder)]
-    node = await asyncio.create_subprocess_exec(
-        *words, json.dumps(argv), stdout=asyncio.subprocess.PIPE
-    )
-    assert node.stdout is not None
-    async with asyncio.timeout(SOON_SECONDS):
-        facts = json.loads(await node.stdout.readline())
-    node.kill()
-    await node.wait()
-    await vanished(word, seconds=SOON_SECONDS)
-    await until(lambda: not cgroups(facts["owner"]))
 
 
 # The filter

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 
 from tests.process import isolation_table as table
+from tests.process.isolation_node import KEEP_ROOT
 
 #: Not kept from a server at ``landlock``: what only a namespace keeps, and what Landlock leaves.
 LANDLOCK_LEAVES = {
@@ -53,6 +55,20 @@ async def test_each_level_stops_what_the_page_says(who: str):
             assert "read the node's key" in worked  # the probe does try
     if table.kernel() in table.written():
         assert table.promises(table.render(who, results)) == table.promises(table.written_of(who))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to stay root")
+@pytest.mark.parametrize("level", ["landlock", "namespaces", "bwrap"])
+async def test_a_server_that_stays_root_for_its_files_gets_no_further(level: str):
+    found = await table.run(level, "", **{KEEP_ROOT: "yes"})
+    if "refused" in found:
+        assert f"{level} does not work here" in found["refused"]
+        return
+    assert "it runs as root, without capabilities" in found["standing"][1]
+    worked = {words for words, why in found["attempts"].items() if not why}
+    granted = {"write outside of what was granted"}  # to that folder it was
+    assert worked == granted | (LANDLOCK_LEAVES if level == "landlock" else set())
 
 
 def assert_ended_in_time(found: dict[str, Any]) -> None:

@@ -222,7 +222,7 @@ async def node_parts(settings: Settings, order: NodeOrder) -> AsyncGenerator[Nod
         for users in (bridge, doors.backends):
             stack.callback(secrets.subscribe(users.renew_secret))
         worker = NodeWorker(source, bridge, SYSTEM_CLOCK, catch_up=follower.catch_up)
-        source.on_work = (await enter(worker)).order
+        source.on_work, source.at_work = (await enter(worker)).order, worker.works
         sender = None if kept is None else _sender(kept, source, follower)
         works = follower.run(), doors.sessions.keep_clean(), holds.parked.run(), secrets.run()
         await enter(beside(*works, *([] if sender is None else [sender.run()])))

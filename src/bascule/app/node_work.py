@@ -1,20 +1,20 @@
 """What a node of its own process does for its control plane: trials of servers, and previews.
 
 Each piece of work has a deadline, and few are done at once. One ends early when its node is told
-that nobody waits for it, or when the stream ends that it came on: its answer would not be heard.
+that nobody waits for it. The stream that it came on may end meanwhile: answers go to any replica.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
 
 from bascule.app.local_node import TRIAL_SECONDS, LocalNode
 from bascule.audit.log_lines import say
 from bascule.client.followed import WorkOrder
-from bascule.client.http import Unreachable
+from bascule.client.http import ApiError, Unreachable
 from bascule.client.work import Answers, Asks
 from bascule.clock import Clock
 from bascule.errors import BasculeError, ServerUnavailable
@@ -31,6 +31,8 @@ _ANSWER_SECONDS = 3.0
 #: The pause before a last answer that got lost is said again.
 _AGAIN_SECONDS = 0.5
 _NOT_DONE = "no_node"
+#: What a control plane says that takes answers again soon, or another replica of which does.
+_PASSING = frozenset({"shutting_down", "store_unavailable"})
 _CROWDED = "this node has as much to try as it takes at once"
 logger = logging.getLogger("bascule.node")
 
@@ -54,12 +56,13 @@ class NodeWorker(Lifetime):
         self._places = asyncio.Semaphore(MOST_AT_ONCE)
         self._works: dict[str, asyncio.Task[None]] = {}
 
-    def order(self, order: WorkOrder | None) -> None:
-        """Begin a piece of work or leave it; None: leave them all (``RpcSource.on_work``)."""
-        if order is None:
-            for task in self._works.values():
-                task.cancel()
-        elif order.job == "cancel":
+    def works(self) -> list[str]:
+        """Return the ids of what is under way (``RpcSource.at_work``)."""
+        return [*self._works]
+
+    def order(self, order: WorkOrder) -> None:
+        """Begin a piece of work, or leave it (``RpcSource.on_work``)."""
+        if order.job == "cancel":
             if order.id in self._works:
                 self._works[order.id].cancel()
         elif order.id not in self._works:
@@ -156,7 +159,7 @@ class _Trial:
     async def _told(self) -> bool:
         """Tell of steps until the trial ends; say whether somebody waits for it."""
         while (step := await self._steps.get()) is not None:
-            with suppress(Unreachable):  # the last answer has all steps
+            with _unless_passing():  # the last answer has all steps
                 if not await self._answers.step(step):
                     return False
         return True
@@ -165,7 +168,19 @@ class _Trial:
 async def _said(answer: Callable[[], Awaitable[bool]], clock: Clock) -> None:
     """Give a last answer, again if it got lost; the deadline of the work ends that."""
     while True:
-        with suppress(Unreachable):
+        with _unless_passing():
             await answer()
             return
         await clock.sleep(_AGAIN_SECONDS)
+
+
+@contextmanager
+def _unless_passing() -> Generator[None, None, None]:
+    """Raise what an answer is refused with, unless it is worth saying again."""
+    try:
+        yield
+    except Unreachable:
+        return
+    except ApiError as error:
+        if error.code not in _PASSING:
+            raise

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -79,7 +79,7 @@ _ASK_ANEW = frozenset({"store_changed", "compacted", "future_revision"})
 OnTokens: TypeAlias = Callable[[tuple[ClientToken, ...], Mapping[str, bytes]], object]
 #: Is given the names of secrets that may be others now; ``*`` is all of them.
 OnSecrets: TypeAlias = Callable[[frozenset[str]], object]
-OnWork: TypeAlias = Callable[[WorkOrder | None], object]
+OnWork: TypeAlias = Callable[[WorkOrder], object]
 
 
 class NeedsTls(BasculeError):
@@ -159,8 +159,10 @@ class RpcSource(Lifetime):
         self._tokens: ClientTokens | None = None
         self._secrets_version = ""
         self._has_spoken = False
-        #: Is told what to do, of streams that are followed, and None when one ends.
+        #: Is told what to do, of streams that are followed.
         self.on_work: OnWork | None = None
+        #: Says which of that is under way, for the next stream.
+        self.at_work: Callable[[], Iterable[str]] = tuple
         #: What the registry had the last time that it did not know where this node is.
         self._replaced: Snapshot | None = None
         #: Who the node is to the registry that it follows; None before it ever did.
@@ -257,6 +259,7 @@ class RpcSource(Lifetime):
             process=self._process,
             version=version("bascule"),
             secrets_version=self._secrets_version,
+            works=self.at_work(),
         )
         if known is not None:
             request.since_revision = known.revision
@@ -287,16 +290,12 @@ class RpcSource(Lifetime):
                         at = said.position
                         yield SnapshotChange(at.store_id, at.revision, mark=at.mark)
                     elif isinstance(said, WorkOrder):
-                        self._order(said)
+                        if self.on_work is not None:
+                            self.on_work(said)
                     else:
                         self._hand_on(stream)
         finally:
-            self._order(None)
             await self._give_up(stream)
-
-    def _order(self, order: WorkOrder | None) -> None:
-        if self.on_work is not None:
-            self.on_work(order)
 
     async def _give_up(self, stream: _Stream) -> None:
         if self._stream is stream:

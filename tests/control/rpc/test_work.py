@@ -12,7 +12,7 @@ import pytest
 
 from bascule.asgi.errors import Refused
 from bascule.control.registry.store import Author
-from bascule.control.work.channel import WORK_SECONDS
+from bascule.control.work.channel import PARTED_SECONDS, WORK_SECONDS
 from bascule.control.work.far_nodes import FarNode, FarNodes
 from bascule.errors import ServerUnavailable
 from bascule.model.assignment import ALL, Assignment
@@ -26,7 +26,7 @@ from tests.control.registry.build import BY, server
 from tests.control.rpc.counter import RpcCounter, Watched
 from tests.control.rpc.test_nodes import followed, said
 from tests.control.rpc.test_registry import written
-from tests.waits import SOON_SECONDS, Heard
+from tests.waits import SOON_SECONDS, Heard, until
 
 STATUS = grpc.StatusCode
 TRIAL = pb.Trial(ok=True, duration_ms=1.0)
@@ -174,12 +174,49 @@ async def test_a_trial_fails_when_its_node_leaves(counter: RpcCounter, asker: As
         await finish(counter, work.id, step=LIST)
         await asker.steps.reach(1)
         stream.call.cancel()
+        await until(lambda: not counter.works.lives("node"))
+        await counter.clock.advance(PARTED_SECONDS + 2)
         found = await soon(trial)
         assert not found.ok
         assert "node 'node' left while it was at it" in found.error
         assert [step.step for step in found.steps] == ["list"]
         with pytest.raises(Refused, match="no node is connected"):
             asker.nodes.any("fs")
+
+
+@pytest.mark.requirement("registry:grpc:work-kept")
+@pytest.mark.parametrize("notices", [True, False], ids=["noticed", "unnoticed"])
+async def test_a_trial_goes_on_when_the_stream_of_its_node_is_replaced(
+    counter: RpcCounter, asker: Asker, notices: bool
+):
+    async with at_work(counter, asker) as (stream, work, trial):
+        if notices:
+            stream.call.cancel()
+            await until(lambda: not counter.works.lives("node"))
+        again = await followed(counter, works=[work.id])
+        await counter.clock.advance(PARTED_SECONDS + 2)
+        assert not trial.done()
+        done = pb.Trial(ok=True, duration_ms=2.5, tool_count=0)
+        assert await finish(counter, work.id, trial=done)
+        assert (await soon(trial)).ok
+        trial = asker.test()
+        assert (await work_on(again)).id != work.id
+
+
+@pytest.mark.requirement("registry:grpc:work-kept")
+async def test_a_trial_fails_when_its_node_begins_anew(counter: RpcCounter, asker: Asker):
+    async with at_work(counter, asker) as (stream, _, trial):
+        stream.call.cancel()
+        await until(lambda: not counter.works.lives("node"))
+        await followed(counter, process="another")
+        await counter.clock.advance(2)
+        assert "left while it was at it, and came back without it" in (await soon(trial)).error
+
+
+@pytest.mark.parametrize("works", [["x"] * 65, [""], ["x" * 65]])
+async def test_works_that_no_node_is_at_are_refused(counter: RpcCounter, works: list[str]):
+    with pytest.raises(grpc.aio.AioRpcError, match="works: at most 64 ids"):
+        await counter.follow(works=works).next()
 
 
 @pytest.mark.requirement("registry:nodes:assigned-part")

@@ -10,7 +10,7 @@ import pytest
 
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.standing import LOST_SECONDS
-from bascule.control.work.channel import WORK_SECONDS, WorkChannel
+from bascule.control.work.channel import PARTED_SECONDS, WORK_SECONDS, WorkChannel
 from bascule.control.work.far_nodes import FarNode
 from bascule.control.work.hands import Cancelled, Hand
 from bascule.control.work.jobs import Answer, ServerTrial, Tried, job_of
@@ -152,15 +152,73 @@ async def test_what_ends_leaves_no_row(site: Site):
         third.cancel()
 
 
-async def test_whoever_waits_elsewhere_hears_that_a_replica_ends(site: Site):
+@pytest.mark.requirement("registry:grpc:work-kept")
+async def test_work_goes_on_when_its_stream_is_replaced(site: Site):
+    with site.channel.handing("east", nothing) as hand:
+        hand.begin()
+        asking = site.ask()
+        [work] = await given(site, hand)
+    await site.clock.advance(PARTED_SECONDS - 2)
+    with site.channel.handing("east", nothing, [work.id]) as hand:
+        await site.clock.advance(PARTED_SECONDS + 2)
+        hand.begin()
+        assert await given(site, hand) == [], "it is handed out once"
+        assert await site.channel.answer(work.id, "east", DONE) == "kept"
+        assert await soon(asking) == DONE
+
+
+@pytest.mark.requirement("registry:grpc:work-kept")
+async def test_work_goes_on_at_another_replica_when_its_own_ends(site: Site):
     async with site.replica() as other:
         asking = site.ask()
         with other.handing("east", nothing) as hand:
             hand.begin()
             await site.clock.advance(2)  # a look
-            [_] = hand.orders()
+            [work] = hand.orders()
+    with site.channel.handing("east", nothing, [work.id]):
+        await site.clock.advance(4)
+        assert not asking.done()
+        assert await site.channel.answer(work.id, "east", DONE) == "kept"
+        assert await soon(asking) == DONE
+
+
+@pytest.mark.requirement("registry:grpc:work-kept")
+async def test_what_a_node_comes_back_without_has_failed(site: Site):
+    with site.channel.handing("east", nothing) as hand:
+        hand.begin()
+        asking = {site.ask(), site.ask()}
+        kept, _ = await given(site, hand)
+        with site.channel.handing("east", nothing, [kept.id]):
+            await site.clock.advance(2)  # a look
+            [ended], [going] = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+            assert "left while it was at it, and came back without it" in str(await ended)
+            await site.channel.answer(kept.id, "east", DONE)
+            assert await soon(going) == DONE
+
+
+@pytest.mark.requirement("registry:grpc:work-kept")
+async def test_a_node_hears_on_its_new_stream_that_nobody_waits(site: Site):
+    with site.channel.handing("east", nothing) as hand:
+        hand.begin()
+        asking = site.ask()
+        [work] = await given(site, hand)
+    asking.cancel()
     await site.clock.advance(2)
-    assert "node 'east' left while it was at it: its connection" in str(await soon(asking))
+    with site.channel.handing("east", nothing, [work.id, "unknown"]) as hand:
+        await site.clock.advance(2)
+        assert {*hand.orders()} == {Cancelled(work.id), Cancelled("unknown")}
+
+
+@pytest.mark.requirement("registry:grpc:work")
+async def test_a_node_that_does_not_come_back_has_left(site: Site):
+    with site.channel.handing("east", nothing) as hand:
+        hand.begin()
+        asking = site.ask()
+        await given(site, hand)
+    await site.clock.advance(PARTED_SECONDS - 2)
+    assert not asking.done()
+    await site.clock.advance(4)
+    assert "node 'east' left while it was at it: it is no longer" in str(await soon(asking))
 
 
 async def test_whoever_waits_hears_that_a_replica_was_killed_with_its_node(site: Site):

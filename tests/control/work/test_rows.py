@@ -96,6 +96,17 @@ async def test_what_nobody_waits_for_is_not_wanted(rows: WorkRows):
     assert await rows.answer("a", "east", b"x", last=False) == "unwanted"
 
 
+async def test_what_nodes_were_handed_is_known_until_it_is_finished(rows: WorkRows):
+    await handed(rows, "a")
+    await handed(rows, "b")
+    await rows.add(work("c", "west"))
+    assert await rows.handed(["east", "west", "north"]) == {"a": "east", "b": "east"}
+    assert await rows.handed(["west"]) == {}
+    await rows.answer("a", "east", b"x", last=False)
+    await rows.answer("b", "east", b"x", last=True)
+    assert await rows.handed(["east"]) == {"a": "east"}
+
+
 async def test_work_is_withdrawn_unless_it_was_handed_out(rows: WorkRows):
     await rows.add(work("a"))
     assert await rows.withdraw("a")

@@ -23,7 +23,7 @@ from bascule.control.rpc.node_records import NodeRecords, Telling
 from bascule.control.rpc.node_streams import NodeStreams
 from bascule.control.rpc.secrets import SecretRpc
 from bascule.control.rpc.told import welcome
-from bascule.control.rpc.work import WorkRpc
+from bascule.control.rpc.work import WorkRpc, refuse_more_works
 from bascule.control.secrets import Secrets
 from bascule.control.work.channel import WorkChannel
 from bascule.control.work.rows import LocalRows
@@ -119,6 +119,7 @@ class NodeRpc(Lifetime):
         if not request.process:
             words = "process: a name is needed, random for each process"
             raise Refused("invalid_request", words, details={"field": "process"})
+        refuse_more_works(request.works)
         await self._handed.look()
         since = None
         if request.HasField("since_revision"):
@@ -131,7 +132,8 @@ class NodeRpc(Lifetime):
     ) -> AsyncGenerator[bytes, None]:
         node, version, assigned = call.node, request.tokens_version, telling.assignment
         opened = self.streams.open(node, request.process, request.version)
-        with opened as stream, self._works.handing(node, telling.bell.ring) as hand:
+        handing = self._works.handing(node, telling.bell.ring, request.works)
+        with opened as stream, handing as hand:
             self._service.standing.see(node)
             async with aclosing(telling.events):
                 yield self._welcome(node, assigned)

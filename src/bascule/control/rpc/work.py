@@ -6,7 +6,7 @@ be in the wrong hands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Annotated, Any
 
@@ -37,6 +37,8 @@ from bascule.wire.protobuf import record_message, struct_of
 #: How long an id may be that is looked for, and a text that is shown.
 _MAX_ID = 64
 _MAX_TEXT = 4_096
+#: How many pieces of work a node may be at.
+_MAX_WORKS = 64
 #: How many tools and lines an answer may have.
 _MAX_ITEMS = 10_000
 _MAX_LINES = 100
@@ -52,9 +54,11 @@ class WorkRpc:
         """Return the method, for the service."""
         return Unary("Finish", pb.FinishRequest, "status:write", self._finish)
 
-    def handing(self, node: str, call: Callable[[], None]) -> AbstractContextManager[Hand]:
+    def handing(
+        self, node: str, call: Callable[[], None], works: Sequence[str]
+    ) -> AbstractContextManager[Hand]:
         """Hand out what waits for a node during the block (``WorkChannel.handing``)."""
-        return self._channel.handing(node, call)
+        return self._channel.handing(node, call, works)
 
     def messages(self, hand: Hand) -> Iterator[bytes]:
         """Yield what a node is to be sent now."""
@@ -70,6 +74,13 @@ class WorkRpc:
             words = "id: this piece of work was given to another node"
             raise Refused("forbidden", words, details={"field": "id"})
         return pb.FinishResponse(wanted=reception == "kept").SerializeToString()
+
+
+def refuse_more_works(works: Sequence[str]) -> None:
+    """Raise Refused for what no node that is well says that it is at."""
+    if len(works) > _MAX_WORKS or any(not 0 < len(id) <= _MAX_ID for id in works):
+        words = f"works: at most {_MAX_WORKS} ids, each of 1 to {_MAX_ID} characters"
+        raise Refused("invalid_request", words, details={"field": "works"})
 
 
 # --- what a node is sent

@@ -3,14 +3,15 @@
 One end asks, and waits for answers; the other hands out what waits for the nodes that follow here,
 and tells them when nobody waits any more. Replicas meet in rows alone, so the two ends need not be
 at the same one. A bell says that rows may have changed; every two seconds they are looked at
-anyway.
+anyway. A node whose stream is replaced, here or at another replica, says what it is still at, and
+finishes that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 
 from bascule.clock import Clock
@@ -25,6 +26,8 @@ from bascule.lifetime import Lifetime, Tasks
 #: How long a piece of work has, from the question to the last answer.
 WORK_SECONDS = 50.0
 POLL_SECONDS = 2.0
+#: How long a node that was at work may be without a stream before it is taken to be gone.
+PARTED_SECONDS = 6.0
 _SWEEP_SECONDS = 30.0
 
 
@@ -41,9 +44,12 @@ class WorkChannel(Lifetime):
         self._hands: dict[str, Hand] = {}
         #: Works that were handed out here and not finished yet, each with whom it was given to.
         self._handed: dict[str, Hand] = {}
-        #: Works that nobody waits for any more, and those whose node has left, with its name.
+        #: Works that nobody waits for any more.
         self._unwanted: set[str] = set()
-        self._left: dict[str, str] = {}
+        #: Nodes that came, and of which it was not yet looked for what they are not at any more.
+        self._came: set[str] = set()
+        #: Nodes that left, with the time until which they may come back to finish.
+        self._parted: dict[str, float] = {}
         self._swept_at = clock.monotonic()
 
     async def start(self) -> None:
@@ -55,7 +61,7 @@ class WorkChannel(Lifetime):
             self._tasks.start(listening)
 
     async def close(self) -> None:
-        """Stop that; whoever waits at another replica is told that the nodes of this one left."""
+        """Stop that; the nodes of this replica may finish at another."""
         await self._tasks.end()
         with suppress(StoreUnavailable):
             await self._flush()
@@ -99,22 +105,27 @@ class WorkChannel(Lifetime):
     # --- handing out
 
     @contextmanager
-    def handing(self, node: str, call: Callable[[], None]) -> Generator[Hand, None, None]:
+    def handing(
+        self, node: str, call: Callable[[], None], works: Iterable[str] = ()
+    ) -> Generator[Hand, None, None]:
         """Hand out what waits for a node during the block, once it is ready for it.
 
-        ``call`` is called whenever the hand has something. What was not finished at the end is not
-        done: its node may be gone for good.
+        ``call`` is called whenever the hand has something. ``works`` are those that the node was
+        handed before and is still at; whatever else it was handed fails. What is not finished at
+        the end of the block fails too, unless the node comes back with it soon.
         """
         hand = self._hands[node] = Hand(node, call, self._bell.set)
+        self._handed |= dict.fromkeys(works, hand)
+        self._came.add(node)
         try:
             yield hand
         finally:
             if self._hands.get(node) is hand:
                 del self._hands[node]
+                self._came.discard(node)
+                self._parted[node] = self._clock.monotonic() + PARTED_SECONDS
             for id in [id for id, given in self._handed.items() if given is hand]:
                 del self._handed[id]
-                self._left[id] = node
-                self._bell.set()
 
     async def answer(self, id: str, node: str, answer: Answer) -> Reception:
         """Take what a node says to its work."""
@@ -140,9 +151,14 @@ class WorkChannel(Lifetime):
             await self._bell.wait()
 
     async def _look(self) -> None:
+        now = self._clock.monotonic()
+        self._parted = {node: until for node, until in self._parted.items() if until > now}
         for question in self._questions.values():
-            question.judge(lives=self.lives(question.work.node))
+            node = question.work.node
+            question.judge(lives=node in self._parted or self.lives(node))
         await self._flush()
+        if self._came:
+            await self._fail_forgotten()
         if self._questions:
             await self._read()
         if self._hands:
@@ -159,12 +175,18 @@ class WorkChannel(Lifetime):
             ids = [*self._unwanted]
             await self._rows.remove(ids)
             self._unwanted.difference_update(ids)
-        while self._left:
-            id, node = next(iter(self._left.items()))
-            words = f"node {node!r} left while it was at it: its connection was lost"
+
+    async def _fail_forgotten(self) -> None:
+        """Fail what nodes that came were handed before, and are not at any more."""
+        came = {node: self._hands[node] for node in self._came}
+        for id, node in (await self._rows.handed(came)).items():
+            hand = came[node]
+            if self._hands.get(node) is not hand or self._handed.get(id) is hand:
+                continue  # it left again, or is at it
+            words = f"node {node!r} left while it was at it, and came back without it"
             await self._rows.answer(id, node, body_of(Undone(NOT_DONE, words)), last=True)
-            del self._left[id]
             self._bell.set()
+        self._came -= {node for node, hand in came.items() if self._hands.get(node) is hand}
 
     async def _read(self) -> None:
         """Hand on what was answered to questions of this replica."""
@@ -185,9 +207,7 @@ class WorkChannel(Lifetime):
         for work in await self._rows.take(ready) if ready else ():
             hand = self._hands.get(work.node)
             if hand is None:
-                self._left[work.id] = work.node
-                self._bell.set()
-                continue
+                continue  # it left just now: this fails when it comes back, or does not
             if self._service.view.revision < work.revision:
                 with suppress(StoreUnavailable):  # what the node has is tried then
                     await self._service.catch_up()

@@ -43,6 +43,7 @@ _TAKE = f"""UPDATE node_works SET taken = true
     WHERE node = ANY($1) AND NOT taken AND expires_at > {_NOW}
     RETURNING id, node, job, revision,
         extract(epoch FROM expires_at - {_NOW})::double precision AS seconds"""  # noqa: S608 - a constant
+_HANDED = f"SELECT id, node FROM node_works WHERE node = ANY($1) AND {_OPEN}"  # noqa: S608 - a constant
 _ANSWER = f"""UPDATE node_works SET answers = answers || $3::bytea, finished = $4
     WHERE id = $1 AND node = $2 AND {_OPEN} AND cardinality(answers) < {MOST_ANSWERS}
     RETURNING pg_notify('{CHANNEL}', '')"""  # noqa: S608 - constants
@@ -97,6 +98,10 @@ class PostgresRows:
             Work(id=id, node=node, job=job, revision=revision, seconds=seconds)
             for id, node, job, revision, seconds in found
         ]
+
+    async def handed(self, nodes: Collection[str]) -> Mapping[str, str]:
+        """Return what nodes were handed and are to finish."""
+        return {row["id"]: row["node"] for row in await self._postgres.fetch(_HANDED, [*nodes])}
 
     async def answer(self, id: str, node: str, body: bytes, *, last: bool) -> Reception:
         """Keep what a node says."""

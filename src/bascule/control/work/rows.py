@@ -72,6 +72,10 @@ class WorkRows(Protocol):
         """Return what waits for nodes; nobody is given it again."""
         ...
 
+    async def handed(self, nodes: Collection[str]) -> Mapping[str, str]:
+        """Return what nodes were handed and are to finish: the ids, and whose each is."""
+        ...
+
     async def answer(self, id: str, node: str, body: bytes, *, last: bool) -> Reception:
         """Keep what a node says to work that it was handed."""
         ...
@@ -140,6 +144,11 @@ class LocalRows:
         for row in found:
             row.taken = True
         return [replace(row.work, seconds=row.until - now) for row in found]
+
+    async def handed(self, nodes: Collection[str]) -> Mapping[str, str]:
+        """Return what nodes were handed and are to finish."""
+        open_now = (row for row in self._living() if row.taken and not row.finished)
+        return {row.work.id: row.work.node for row in open_now if row.work.node in nodes}
 
     async def answer(self, id: str, node: str, body: bytes, *, last: bool) -> Reception:
         """Keep what a node says."""

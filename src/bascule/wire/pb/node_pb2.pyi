@@ -18,7 +18,7 @@ class Position(_message.Message):
     def __init__(self, store_id: _Optional[str] = ..., revision: _Optional[int] = ..., mark: _Optional[str] = ...) -> None: ...
 
 class FollowRequest(_message.Message):
-    __slots__ = ("since_revision", "store_id", "mark", "tokens_version", "process", "version", "part", "secrets_version")
+    __slots__ = ("since_revision", "store_id", "mark", "tokens_version", "process", "version", "part", "secrets_version", "works")
     SINCE_REVISION_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
@@ -27,6 +27,7 @@ class FollowRequest(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
     SECRETS_VERSION_FIELD_NUMBER: _ClassVar[int]
+    WORKS_FIELD_NUMBER: _ClassVar[int]
     since_revision: int
     store_id: str
     mark: str
@@ -35,7 +36,8 @@ class FollowRequest(_message.Message):
     version: str
     part: str
     secrets_version: str
-    def __init__(self, since_revision: _Optional[int] = ..., store_id: _Optional[str] = ..., mark: _Optional[str] = ..., tokens_version: _Optional[str] = ..., process: _Optional[str] = ..., version: _Optional[str] = ..., part: _Optional[str] = ..., secrets_version: _Optional[str] = ...) -> None: ...
+    works: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, since_revision: _Optional[int] = ..., store_id: _Optional[str] = ..., mark: _Optional[str] = ..., tokens_version: _Optional[str] = ..., process: _Optional[str] = ..., version: _Optional[str] = ..., part: _Optional[str] = ..., secrets_version: _Optional[str] = ..., works: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FollowResponse(_message.Message):
     __slots__ = ("welcome", "snapshot", "change", "tokens", "secrets", "work", "bookmark")

@@ -1,7 +1,7 @@
 // A local server that is about to be imported: what it is granted, and whether it works so.
 
 import type { NewLocalServer, Sandbox } from "../../api/schema";
-import { LIMITS, OWN_CWD, confines, type Grant } from "./grants";
+import { LIMITS, confines, withGrant, withMissed, type Grant } from "./grants";
 import { Trying } from "./trial.svelte";
 
 export type Standing = "unconfined" | "untried" | "waiting" | "inside" | "outside" | "fits" | "misses" | "broken" | "failed";
@@ -21,31 +21,26 @@ export class Fitting {
   readonly outside = new Trying();
   loose = $state(false);
   waits = $state(false);
-  grants = $state.raw<Readonly<Record<string, Grant>>>({});
+  /** What it would get, with what is granted here. */
+  sandbox = $state.raw<Sandbox | null>(null);
 
   constructor({ server_id, sandbox, places }: NewLocalServer) {
     this.id = server_id;
-    this.given = sandbox;
+    this.given = this.sandbox = sandbox;
     this.confined = confines(sandbox);
     const granted = new Set([...(sandbox?.read ?? []), ...(sandbox?.write ?? [])]);
     this.offered = this.confined ? places.filter((one) => !granted.has(one)) : [];
   }
 
-  /** The sandbox with what is granted here. */
-  get #granted(): Sandbox {
-    const read = this.offered.filter((one) => this.grants[one] === "read");
-    const write = this.offered.filter((one) => this.grants[one] === "write");
-    return {
-      ...this.given,
-      ...(read.length ? { read: [...(this.given?.read ?? []), ...read] } : {}),
-      ...(write.length ? { write: [...(this.given?.write ?? [OWN_CWD]), ...write] } : {}),
-    };
-  }
-
   /** What is written instead of the sandbox that it would get; null where that stays. */
   get chosen(): Sandbox | null {
     if (this.loose) return LIMITS;
-    return Object.values(this.grants).some(Boolean) ? this.#granted : null;
+    return JSON.stringify(this.sandbox) === JSON.stringify(this.given) ? null : this.sandbox;
+  }
+
+  /** The sandbox that grants what it missed, where that can be granted. */
+  get wider(): Sandbox | null {
+    return withMissed(this.sandbox, this.inside.result?.missed ?? []);
   }
 
   get standing(): Standing {
@@ -70,7 +65,12 @@ export class Fitting {
   }
 
   grant(place: string, to: Grant): void {
-    this.grants = { ...this.grants, [place]: to };
+    this.give(withGrant(this.sandbox, place, to));
+  }
+
+  /** Give it another sandbox: what was tried with the one before says nothing any more. */
+  give(sandbox: Sandbox): void {
+    this.sandbox = sandbox;
     this.loose = false;
     this.inside.forget();
     this.outside.forget();
@@ -81,7 +81,7 @@ export class Fitting {
     if (!this.waits) return;
     this.waits = false;
     this.outside.forget();
-    const inside = await this.inside.run(TRIAL, { text, server_id: this.id, sandbox: this.#granted });
+    const inside = await this.inside.run(TRIAL, { text, server_id: this.id, sandbox: this.sandbox });
     if (inside && !inside.ok && !this.unfetched) await this.outside.run(TRIAL, { text, server_id: this.id, sandbox: LIMITS });
   }
 

@@ -1,6 +1,6 @@
-// What a local server is granted of the paths that its arguments name.
+// What a local server is granted: of the paths that its arguments name, and of what it missed.
 
-import type { Sandbox } from "../../api/schema";
+import type { Missed, Sandbox } from "../../api/schema";
 
 export type Grant = "" | "read" | "write";
 
@@ -29,4 +29,41 @@ export function namedPlaces(args: readonly unknown[]): string[] {
   const found = args.flatMap((word) => (typeof word === "string" ? (PATH.exec(word)?.[1] ?? []) : []));
   const plain = found.map((place) => place.replace(/\/+$/, "") || "/");
   return [...new Set(plain)].filter((place) => !TOO_WIDE.has(place));
+}
+
+/** What a sandbox grants of a place. */
+export function grantOf(sandbox: Sandbox | null, place: string): Grant {
+  if (writable(sandbox).includes(place)) return "write";
+  return sandbox?.read?.includes(place) ? "read" : "";
+}
+
+/** A sandbox that grants so much of a place, and of all others what it granted before. */
+export function withGrant(sandbox: Sandbox | null, place: string, to: Grant): Sandbox {
+  const { read = [], write: _, ...others } = sandbox ?? {};
+  const reads = [...read.filter((one) => one !== place), ...(to === "read" ? [place] : [])];
+  const writes = [...writable(sandbox).filter((one) => one !== place), ...(to === "write" ? [place] : [])];
+  return {
+    ...others,
+    ...(reads.length ? { read: reads } : {}),
+    ...(writes.length === 1 && writes[0] === OWN_CWD ? {} : { write: writes }),
+  };
+}
+
+/** A sandbox that grants what a server missed besides; null where nothing of it can be granted. */
+export function withMissed(sandbox: Sandbox | null, missed: readonly Missed[]): Sandbox | null {
+  let found: Sandbox = { ...sandbox };
+  const everywhere = missed.some((one) => one.field === "network");
+  for (const one of missed) {
+    if (one.field === "read" || one.field === "write") found = withGrant(found, one.value, one.field);
+    else if (one.field === "hosts" && !everywhere) found = { ...found, network: "egress", hosts: [...new Set([...(found.hosts ?? []), one.value])] };
+  }
+  if (everywhere) {
+    const { hosts: _, ...others } = found;
+    found = { ...others, network: "full" };
+  }
+  return missed.some((one) => one.field) ? found : null;
+}
+
+function writable(sandbox: Sandbox | null): string[] {
+  return sandbox?.write ?? [OWN_CWD];
 }

@@ -41,8 +41,9 @@ _DENIED = {
     "clock_settime": (227, 112), "quotactl": (179, 60), "syslog": (103, 116),
     "fanotify_init": (300, 262),
 }  # fmt: skip
-#: What programs do without when it is not there.
+#: What programs do without when it is not there; what openat2 makes, a filter cannot see.
 _ABSENT = {
+    "openat2": (437, 437),
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     "clone3": (435, 435),
 }  # fmt: skip
@@ -56,6 +57,16 @@ _OF_OTHERS = {
 }  # fmt: skip
 #: Of the last two the first argument says what is meant: a process, which has these numbers.
 _OF_A_PROCESS = (((141, 140), 0), ((251, 30), 1))
+#: What gives a file a mode, and which argument that is.
+_GIVES_MODE = {
+    "chmod": ((90, None), 1), "fchmod": ((91, 52), 1), "fchmodat": ((268, 53), 2),
+    "fchmodat2": ((452, 452), 2), "creat": ((85, None), 1), "mknod": ((133, None), 1),
+    "mknodat": ((259, 33), 2),
+}  # fmt: skip
+#: What makes a file if its flags say so, and which argument those are; the mode comes next.
+_MAKES_FILE = {"open": ((2, None), 1), "openat": ((257, 56), 2)}
+_SET_ID = 0o6000  # whoever starts the file has its owner's rights, outside of any sandbox
+_IF_MADE = 0o20000100  # O_CREAT, O_TMPFILE
 _CLONE, _IOCTL, _SOCKET, _SHMGET = (56, 220), (16, 29), (41, 198), (29, 194)
 _LARGEST_SHARED = 65_536  # bytes; the kernel has at most 4,096 of these
 
@@ -85,6 +96,7 @@ def program(
     words += _on(_CLONE[column], _argument(0), [(_IF_ANY_BIT, _NEW_NAMESPACES)])
     words += _on(_IOCTL[column], _argument(1), [(_IF_EQUAL, _TIOCSTI), (_IF_EQUAL, _TIOCLINUX)])
     words += _sockets(_SOCKET[column], network, local=local_sockets, own_network=own_network)
+    words += _modes(column)
     if not counted:
         for numbers in _UNCOUNTED.values():
             words += _deny(numbers[column], errno.ENOSYS)
@@ -132,6 +144,21 @@ def _sockets(number: int, network: str, *, local: bool, own_network: bool) -> li
     if network == "egress":
         allowed += [int(socket.AF_INET), int(socket.AF_INET6)]
     return _only(number, _argument(0), allowed)
+
+
+def _modes(column: int) -> list[bytes]:
+    """Deny files that give whoever starts them the rights of their owner."""
+    words: list[bytes] = []
+    for numbers, at in _GIVES_MODE.values():
+        if (number := numbers[column]) is not None:
+            words += _on(number, _argument(at), [(_IF_ANY_BIT, _SET_ID)])
+    for numbers, at in _MAKES_FILE.values():
+        if (number := numbers[column]) is not None:
+            mode = [_argument(at + 1), _word(_IF_ANY_BIT, _SET_ID, 0, 1), _fail(errno.EPERM)]
+            body = [_argument(at), _word(_IF_ANY_BIT, _IF_MADE, 0, len(mode)), *mode]
+            body.append(_word(_LOAD, _NUMBER_AT))
+            words += [_word(_IF_EQUAL, number, 0, len(body)), *body]
+    return words
 
 
 def _only(number: int, load: bytes, allowed: Sequence[int]) -> list[bytes]:
