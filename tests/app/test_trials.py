@@ -16,6 +16,7 @@ from bascule.clock import SYSTEM_CLOCK
 from bascule.node.assembly import Bridge
 from bascule.testing import ScriptedHttpServer, ScriptedServer
 from tests.control.api.desk import ADMIN, SERVERS, Desk, open_desk, scope_of
+from tests.flow.launchers import Launcher
 from tests.flow.processes import traces
 from tests.waits import SOON_SECONDS, until
 
@@ -199,6 +200,20 @@ async def test_the_process_of_a_draft_ends_when_whoever_asked_hangs_up(
     async with asyncio.timeout(SOON_SECONDS):
         await asyncio.wait({running})
     assert traces(str(starts)) == []
+
+
+@pytest.mark.requirement("admin:servers:test-draft")
+async def test_a_draft_that_is_fetched_first_has_longer_to_answer(tmp_path: Path):
+    launcher = Launcher(tmp_path / "bin")
+    command, args = ScriptedServer().command
+    draft = local(command=str(launcher.program), args=[command, *args])
+    async with Bridge.open([]) as bridge:
+        node = LocalNode(bridge, SYSTEM_CLOCK, 0.01, fetch_seconds=SOON_SECONDS)
+        async with open_desk(node) as desk:
+            trying = asyncio.ensure_future(Site(desk, bridge).tried(DRAFT, draft))
+            await asyncio.to_thread(launcher.arrive)
+            trial = await trying
+    assert trial["ok"], trial["error"]
 
 
 @pytest.mark.requirement("admin:servers:test-draft")

@@ -19,6 +19,7 @@ from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import Change, Event
 from bascule.errors import BasculeError, ServerUnavailable
 from bascule.model.json import is_object
+from bascule.model.launcher import fetches
 from bascule.model.server import ServerRecord
 from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Records, Snapshot, SnapshotChange
@@ -33,6 +34,9 @@ from bascule.wire.api.trials import ToolPreview, Trial, TrialStep
 NODE_NAME = "local"
 #: How long a trial waits: most clients give up on an answer after a minute.
 TRIAL_SECONDS = 45.0
+#: How long one waits whose packages have to come first, of a record that is not served: what came
+#: is gone with it, so that a second try begins anew. The commands and the page wait longer.
+FETCH_TRIAL_SECONDS = 100.0
 #: How many of the last lines of a program's standard error a trial shows.
 TRIAL_LINES = 20
 
@@ -92,11 +96,13 @@ class LocalNode:
         clock: Clock,
         seconds: float = TRIAL_SECONDS,
         *,
+        fetch_seconds: float = FETCH_TRIAL_SECONDS,
         catch_up: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._bridge = bridge
         self._clock = clock
         self._seconds = seconds
+        self._fetch_seconds = fetch_seconds
         self._catch_up = catch_up
 
     async def test(self, server_id: str, tell: Told = nobody) -> Trial:
@@ -104,7 +110,7 @@ class LocalNode:
         await self._follow()
         steps = self._steps(tell)
         work = self._bridge.inspect(server_id, afresh=True, steps=steps)
-        trial = await self._tried(work, steps, lambda: self._unfinished(server_id))
+        trial = await self._tried(work, steps, lambda: self._unfinished(server_id), self._seconds)
         record = self._bridge.snapshot.servers.get(server_id)
         return await self._explained(trial, record, self._bridge.said(server_id))
 
@@ -112,8 +118,10 @@ class LocalNode:
         """Do the same with a record that is not served; nothing of it stays."""
         steps, said = self._steps(tell), list[str]()
         work = self._bridge.try_out(record, steps, said.append)
-        late = f"no answer within {self._seconds:g} s"
-        trial = await self._tried(work, steps, lambda: late)
+        fetched = record.stdio is not None and fetches(record.stdio)
+        seconds = max(self._seconds, self._fetch_seconds) if fetched else self._seconds
+        late = f"no answer within {seconds:g} s"
+        trial = await self._tried(work, steps, lambda: late, seconds)
         return await self._explained(trial, record, "".join(said))
 
     async def _explained(self, trial: Trial, record: ServerRecord | None, said: str) -> Trial:
@@ -125,11 +133,15 @@ class LocalNode:
         return replace(trial, missed=await self._bridge.missed(record, words))
 
     async def _tried(
-        self, work: Awaitable[ServerInspection], steps: TrialSteps, late: Callable[[], str]
+        self,
+        work: Awaitable[ServerInspection],
+        steps: TrialSteps,
+        late: Callable[[], str],
+        seconds: float,
     ) -> Trial:
         began = self._clock.monotonic()
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(seconds):
                 found = await work
         except (TimeoutError, BasculeError) as error:
             words = late() if isinstance(error, TimeoutError) else str(error)

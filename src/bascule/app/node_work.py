@@ -91,10 +91,12 @@ class NodeWorker(Lifetime):
     async def _answer(self, order: WorkOrder, answers: Answers) -> None:
         what = order.server_id or (order.record and order.record.server_id)
         say(logger, logging.INFO, f"{order.job} of server {what!r} for the control plane")
+        seconds = max(1.0, order.seconds - _ANSWER_SECONDS)
         node = LocalNode(
             self._bridge,
             self._clock,
-            min(TRIAL_SECONDS, max(1.0, order.seconds - _ANSWER_SECONDS)),
+            min(TRIAL_SECONDS, seconds),
+            fetch_seconds=seconds,
             catch_up=self._catch_up,
         )
         if order.job == "preview":

@@ -157,6 +157,8 @@ async def _tried(
         return {**record}
     if not outside.ok:  # the sandbox is not at fault: it is written as it is, and may yet be mended
         _say(f"{name} does not list its tools: {shown(str(outside.error))}")
+        for line in missed_words(inside.missed):
+            _say(f"  {shown(line)}")
         return {**record}
     return await _decided(registry, record, inside, outside, arguments)
 

@@ -42,11 +42,13 @@ _SHOWN = 600
 _LAUNCHERS_OWN = ("UV_", "PIP_", "NPM_CONFIG_", "npm_config_")
 #: Where each keeps what it fetched, below HOME.
 _CACHES = {"uvx": ("UV_CACHE_DIR", ".cache/uv"), "npx": ("npm_config_cache", ".npm")}
-#: npm asks the network nothing besides, and takes notes of what it unpacked.
-_TO_NPM = {
+#: npm asks the network nothing besides, and takes notes of what it unpacked. What uv installs is
+#: thrown away: what counts is in its cache, which the folder is another file system to.
+_OPTIONS = {
     "npm_config_update_notifier": "false",
     "npm_config_audit": "false",
     "npm_config_package_lock": "true",
+    "UV_LINK_MODE": "symlink",
 }
 _UV_MISMATCH = re.compile(r"Hash mismatch for `([^`=]+)==([^`]+)`(.*?)Computed:(.*)", re.DOTALL)
 _NPM_MISMATCH = re.compile(r"wanted (sha\S+) but got (sha\S+?)\.? ")
@@ -269,7 +271,7 @@ class Fetch:
             if name.startswith(_LAUNCHERS_OWN)
         }
         own = {"HOME": str(self._folder), "TMPDIR": str(self._folder)}
-        return {**self._base, **_TO_NPM, **given, _CACHES[self._line.kind][0]: str(cache), **own}
+        return {**self._base, **_OPTIONS, **given, _CACHES[self._line.kind][0]: str(cache), **own}
 
 
 def _confinement(server: Launch) -> Confinement | None:
