@@ -99,6 +99,10 @@ FILES = {
         "Error: EACCES: permission denied, mkdir '/data/out/new'",
         one("write", "/data/out", "/data/out/new"),
     ),
+    "python, a folder that it would make": (
+        "    os.mkdir(self, mode)\nPermissionError: [Errno 13] Permission denied: '/data/out'",
+        one("write", "/data/out"),
+    ),
     "go": ("open /srv/in/file: no such file or directory", one("read", "/srv/in/file")),
     "curly quotes": (
         "cat: \u2018/srv/in/file\u2019: No such file or directory",

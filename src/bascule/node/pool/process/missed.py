@@ -103,20 +103,24 @@ class Surroundings:
 def missed(said: str, around: Surroundings) -> tuple[Missed, ...]:
     """Return what a server said it did not get, each with the grant that would give it."""
     found: dict[Missed, None] = {}
-    for line in said.splitlines():
-        for each in _of_line(line[:_LONGEST], around):
+    before = ""
+    for line in (one[:_LONGEST] for one in said.splitlines()):
+        for each in _of_line(line, before, around):
             found.setdefault(each)
+        before = line
     return tuple(found)[:MOST]
 
 
-def _of_line(line: str, around: Surroundings) -> Iterator[Missed]:
+def _of_line(line: str, before: str, around: Surroundings) -> Iterator[Missed]:
     line = line.translate(_STRAIGHT)
     paths: list[str] = []
     if _REFUSED.search(line):
         program = _program(line)
         paths = [path for path in _paths(line) if path != program]
         for path in paths:
-            yield from _of_path(path, line, around)
+            # What Python was doing stands above what it says of it.
+            writes = bool(_WRITES.search(f"{before}\n{line}"))
+            yield from _of_path(path, line, around, writes=writes)
         yield from _of_program(program, around)
     network = around.sandbox.network
     # What makes a socket is refused as a call, which names nothing.
@@ -133,7 +137,7 @@ def _paths(line: str) -> Iterator[str]:
             yield posixpath.normpath("/" + path.strip("/"))
 
 
-def _of_path(path: str, line: str, around: Surroundings) -> Iterator[Missed]:
+def _of_path(path: str, line: str, around: Surroundings, *, writes: bool) -> Iterator[Missed]:
     disk = around.disk
     place = disk.real(path)
     if path == "/" or _covered(place, (*around.own, *around.writable)):
@@ -144,7 +148,7 @@ def _of_path(path: str, line: str, around: Surroundings) -> Iterator[Missed]:
     there, readable = disk.kind(path), _covered(place, (*around.system, *around.readable))
     if readable and _ABSENT.search(line):
         return  # it would be there, if it were there outside
-    if there is not None and not readable and not _WRITES.search(line):
+    if there is not None and not readable and not writes:
         yield Missed(field="read", value=path, wanted=path)
     elif (folder := _writable_folder(path, there, around)) is not None:
         yield Missed(field="write", value=folder, wanted=path)
