@@ -103,6 +103,7 @@ async def test_the_trail_says_which_node_wrote_a_row_and_is_searched_by_it(
     await screen.button("Call list_notes").click()
     outcome = screen.page.get_by_label("What came of it")
     await expect(outcome.locator(".tag.good")).to_have_text("ok")
+    await until(lambda: _is_sent(split_site, "list_notes"))
     await screen.open("audit")
     rows = screen.page.get_by_role("list", name="Entries of the audit trail")
     by_node = rows.get_by_role("listitem").filter(has=screen.link("east", exact=False))
@@ -129,6 +130,12 @@ async def test_the_trail_says_which_node_wrote_a_row_and_is_searched_by_it(
     await screen.link("What it wrote in the audit").click()
     await screen.button("Fewer filters").wait_for()
     await expect(screen.field("Node")).to_have_value("east")
+
+
+async def _is_sent(site: Site, tool: str) -> bool:
+    """Say whether a call has reached the ledger of the control plane."""
+    found = await site.get("/admin/api/audit?node=east&event=call")
+    return any(tool in str(one["event"]) for one in found["entries"])
 
 
 @pytest.mark.requirement("admin:overview:nodes")
