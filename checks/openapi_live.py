@@ -20,6 +20,7 @@ LIVE_ROUTES = {
     ("GET", f"{NODES}/{{name}}"): Exchange(
         answers={200: NodeDetail}, refusals=(*READ, "not_found")
     ),
+    ("GET", f"{NODES}/{{name}}/assignment"): Exchange(answers={200: NodeDetail}),
     ("PUT", f"{NODES}/{{name}}/assignment"): Exchange(
         answers={200: NodeDetail},
         refusals=(*WRITE, "invalid_record", "wrong_state", *DOWN),

@@ -183,6 +183,8 @@ async def test_one_worker_of_a_node_is_shown_by_its_name(room: Observatory):
     found = await room.get(f"{NODES}/east/2", "viewer")
     assert (found.status, found.json["node"]["name"]) == (200, "east/2")
     assert (await room.get(f"{NODES}/east", "viewer")).status == 404
+    awaited = await room.get(f"{NODES}/east/assignment", "viewer")
+    assert (awaited.status, awaited.json["node"]["name"]) == (200, "east")
 
 
 @pytest.mark.requirement("admin:nodes")

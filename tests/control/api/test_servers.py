@@ -358,6 +358,7 @@ async def test_a_trial_is_the_nodes_short_summary():
             "error": None,
             "steps": [],
             "stderr": [],
+            "missed": [],
         }
         assert unknown.status == 404
 

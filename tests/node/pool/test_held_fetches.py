@@ -95,7 +95,7 @@ class Machine:
 
 
 def _printed(argv: tuple[str, ...], env: Mapping[str, str]) -> str:
-    return subprocess.check_output(argv, env=dict(env), timeout=SECONDS, text=True)
+    return subprocess.check_output(argv, env=dict(env), timeout=SECONDS, encoding="utf-8")
 
 
 @pytest.fixture

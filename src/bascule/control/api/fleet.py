@@ -37,8 +37,9 @@ class Fleet:
         assigned = f"{NODES}/{{name}}/assignment"
         return [
             route(NODES, self.list, ["GET"], permission="nodes:read"),
-            route(any_name, self.show, ["GET"], permission="nodes:read"),
+            route(assigned, self.assigned, ["GET"], permission="nodes:read"),
             route(assigned, self.assign, ["PUT"], permission="policy:write").confirmed(),
+            route(any_name, self.show, ["GET"], permission="nodes:read"),
         ]
 
     async def list(self, request: Request) -> Response:
@@ -54,6 +55,11 @@ class Fleet:
         if found is None:
             raise Refused("not_found", f"there is no node {name!r}")
         return json_response(self._detail(found))
+
+    async def assigned(self, request: Request) -> Response:
+        """Return what a node serves, whether or not it was ever here."""
+        only_parameters(request)
+        return json_response(self._detail(self._one(request.path_params["name"])))
 
     async def assign(self, request: Request) -> Response:
         """Say what a node serves, whether or not it was ever here."""
