@@ -48,6 +48,10 @@ async def split_site(
         )
         node = serving_by(("node", "serve"), folder / "node", *words, BASCULE_TOKEN=made["token"])
         await stack.enter_async_context(node)
+        # A control plane alone knows the tools of a server once a node was asked about them.
+        path = f"{ADMIN}/servers/notes/test"
+        status, trial = await site.ask("POST", path, token=site.admin, body={})
+        assert (status, trial["ok"]) == (200, True), trial
         yield site
 
 
