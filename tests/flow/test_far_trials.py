@@ -159,7 +159,7 @@ async def test_a_node_leaves_a_trial_that_nobody_waits_for(tmp_path: Path):
         path = f"{ADMIN}/servers/test"
         async with told(served.up, served.up.admin, path, program.record) as event:
             await started(event)
-            assert program.runs(up)
+            await until(lambda: program.runs(up))
         await until(lambda: not program.runs(up))
         assert (await tried(served, "notes/test"))["ok"]
 

@@ -169,9 +169,9 @@ class McpClient:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until), self._telling:
                 if self._logs.lacks(level):
+                    self._logs.told = level  # whatever comes of it, a wait that ends here too
                     with contextlib.suppress(BasculeError):
                         await self._request("logging/setLevel", b'"level":%b' % dumps(level), until)
-                    self._logs.told = level
 
     async def ask_on(
         self,
