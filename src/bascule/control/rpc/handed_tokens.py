@@ -75,6 +75,8 @@ class HandedTokens:
 
     async def of(self, tasks: frozenset[str] | None) -> Handed:
         """Return what a node is given that serves these tasks; None is all."""
+        if (known := self._handed.get(tasks)) is not None:
+            return known
         async with self._encoding:
             handed = self._handed  # of the tokens at hand: others begin with none
             found = handed.get(tasks)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
+from msgspec.structs import replace
+
 from bascule.control.registry.encoded_events import EncodedEvents, Form
 from bascule.control.registry.hub import Bell
 from bascule.control.registry.service import RegistryService
@@ -28,6 +30,8 @@ class NodeRecords:
         self._events = EncodedEvents(change_messages)
         self._whole = EncodedSnapshot()
         self._parts = EncodedParts(service.assignments)
+        #: Of those who have everything; thousands ask with every bookmark.
+        self._form = Form("", records=True, literals=True)
 
     async def begun(self, node: str, since: Position | None, part: str) -> Telling:
         """Return how a stream begins; ``since`` and ``part`` are what the node has already.
@@ -82,7 +86,9 @@ class NodeRecords:
 
     async def all_of(self, event: Event, store_id: str) -> Messages:
         """Return what a node is told of an event that has everything."""
-        return await self._events.of(event, Form(store_id, records=True, literals=True))
+        if self._form.store_id != store_id:
+            self._form = replace(self._form, store_id=store_id)
+        return await self._events.of(event, self._form)
 
     def is_whole(self, node: str) -> bool:
         """Say whether a node is assigned everything."""
