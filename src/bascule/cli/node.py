@@ -42,7 +42,6 @@ from bascule.cli.serving import (
 )
 from bascule.errors import BasculeError, InvalidRecord
 from bascule.model.assignment import ALL
-from bascule.outbound.network_variables import withheld
 from bascule.wire.api.addresses import GATEWAY
 from bascule.wire.api.nodes import NodeStanding
 
@@ -254,10 +253,11 @@ async def _serve(settings: Settings, order: NodeOrder, arguments: argparse.Names
 
 def _warn_of_withheld(settings: Settings) -> None:
     """Name the proxies and certificates of this machine that servers do without."""
-    kept = withheld(os.environ, settings.rules())
-    if kept:
-        allow = " ".join(f"--allow-variable {name}" for name in kept)
-        warn([f"servers are not given {', '.join(kept)}, which fetching them may need: {allow}"])
+    from bascule.cli.node_checks import way_out  # noqa: PLC0415 - with grpc
+
+    found = way_out(settings.rules())
+    if found.mend:
+        warn([f"{found.words}; {found.mend}"])
 
 
 def _say(url: str, standing: NodeStanding) -> None:
